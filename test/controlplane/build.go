@@ -1,0 +1,139 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	heartbeat  = 10 * time.Second
+	lockPeriod = 200 * time.Millisecond
+	errorLines = 20
+)
+
+// builder builds binaries of one version into their folder of the cache.
+type builder struct {
+	dir      string
+	version  string
+	progress io.Writer
+}
+
+// build builds those of the binaries that are missing. One builder works at a time: two would only take
+// turns on the processors, and both build the same.
+func (b *builder) build(ctx context.Context, names []string) error {
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	missing, err := missingFrom(b.dir, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range missing {
+		if err := b.compile(ctx, name); err != nil {
+			return fmt.Errorf("building %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// lock waits for other builders of this version. The kernel gives the lock back when its holder dies.
+func (b *builder) lock(ctx context.Context) (func(), error) {
+	file, err := os.OpenFile(filepath.Join(b.dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	unlock := func() { _ = file.Close() }
+	start := time.Now()
+	var told time.Time
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return unlock, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			unlock()
+			return nil, fmt.Errorf("locking %s: %w", file.Name(), err)
+		}
+		if time.Since(told) >= heartbeat {
+			told = time.Now()
+			b.say("another process builds %s, waiting (%s)", b.version, elapsed(start))
+		}
+		select {
+		case <-ctx.Done():
+			unlock()
+			return nil, ctx.Err()
+		case <-time.After(lockPeriod):
+		}
+	}
+}
+
+// compile builds one binary under a temporary name, so that whoever sees it under its own sees all of it.
+func (b *builder) compile(ctx context.Context, name string) error {
+	recipe := b.recipe(name)
+	b.say("building %s %s, once; %s on 2 processors", name, recipe.version, recipe.duration)
+	start := time.Now()
+	// If we are killed, the go command may still write to this name.
+	temporary := filepath.Join(b.dir, fmt.Sprintf(".%s.%d", name, os.Getpid()))
+	defer os.Remove(temporary)
+	done := make(chan error, 1)
+	go func() { done <- b.goBuild(ctx, recipe, temporary) }()
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			b.say("building %s, %s", name, elapsed(start))
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+			if err := os.Rename(temporary, filepath.Join(b.dir, name)); err != nil {
+				return err
+			}
+			b.say("built %s %s in %s", name, recipe.version, elapsed(start))
+			return nil
+		}
+	}
+}
+
+func (b *builder) goBuild(ctx context.Context, r recipe, output string) error {
+	dir, mod, err := b.module(ctx, r)
+	if err != nil {
+		return err
+	}
+	// Without cgo there is one way to build it on every machine. No path of this machine is in it.
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod="+mod, "-trimpath", "-buildvcs=false",
+		"-ldflags", r.linkerFlags(), "-o", output, r.pkg)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	// Interrupted, the go command removes its temporary files and ends its compilers.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopGrace
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		return fmt.Errorf("%w:\n%s", err, strings.Join(lines[max(0, len(lines)-errorLines):], "\n"))
+	}
+	return nil
+}
+
+// say is for a reader who waits, so a failure to write is not worth a failed build.
+func (b *builder) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.progress, "controlplane: "+format+"\n", args...)
+}
+
+func elapsed(start time.Time) time.Duration { return time.Since(start).Round(time.Second) }

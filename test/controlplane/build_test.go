@@ -1,0 +1,131 @@
+package controlplane_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/test/controlplane"
+)
+
+// writingGo stands in for the go command: it counts its calls and writes what it was to build.
+const writingGo = `#!/bin/sh
+echo "$PWD $*" >>"$GO_CALLS"
+while [ "$1" != -o ]; do shift; done
+sleep 0.3
+echo binary >"$2"
+`
+
+const failingGo = `#!/bin/sh
+echo "no such package"
+exit 1
+`
+
+func TestTwoBuildersAtOnceBuildOnce(t *testing.T) {
+	calls := useGo(t, writingGo)
+	var builders sync.WaitGroup
+	for range 2 {
+		builders.Go(func() {
+			var progress bytes.Buffer
+			if _, err := controlplane.Build(t.Context(), "", &progress, "etcd"); err != nil {
+				t.Error(err)
+			}
+			if progress.Len() == 0 {
+				t.Error("Nothing was said about the build.")
+			}
+		})
+	}
+	builders.Wait()
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(text), "\n"); got != 1 {
+		t.Errorf("The go command ran %d times, want once: %s", got, text)
+	}
+	if !strings.Contains(string(text), "/test/controlplane/etcd build -mod=readonly ") {
+		t.Errorf("The go command was not run in the pinned module: %s", text)
+	}
+}
+
+func TestBuiltBinariesAreNotBuiltAgain(t *testing.T) {
+	calls := useGo(t, writingGo)
+	for range 2 {
+		dir, err := controlplane.Build(t.Context(), "", t.Output(), controlplane.AllBinaries()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "kubectl")); string(text) != "binary\n" {
+			t.Errorf("kubectl is %q, %v", text, err)
+		}
+	}
+	text, err := os.ReadFile(calls)
+	if got := strings.Count(string(text), "\n"); got != 4 {
+		t.Errorf("The go command ran %d times, want once per binary: %s, %v", got, text, err)
+	}
+	if want := "-X k8s.io/component-base/version.gitVersion=" + controlplane.DefaultVersion; !strings.Contains(string(text), want) {
+		t.Errorf("%s is missing in %s", want, text)
+	}
+}
+
+func TestFailedBuildShowsTheOutputAndLeavesNothing(t *testing.T) {
+	useGo(t, failingGo)
+	_, err := controlplane.Build(t.Context(), "", t.Output(), "etcd")
+	if err == nil || !strings.Contains(err.Error(), "no such package") {
+		t.Errorf("The error is %v, want the words of the go command", err)
+	}
+	dir, err := controlplane.BinaryDir("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "etcd")); !os.IsNotExist(err) {
+		t.Errorf("There is a binary: %v", err)
+	}
+}
+
+func TestAssetsAreUsedAsTheyAre(t *testing.T) {
+	useGo(t, failingGo)
+	assets := t.TempDir()
+	t.Setenv("KUBEBUILDER_ASSETS", assets)
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := os.WriteFile(filepath.Join(assets, name), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := controlplane.Build(t.Context(), "", t.Output(), "etcd", "kube-apiserver", "kubectl")
+	if err != nil || dir != assets {
+		t.Errorf("Got %q, %v, want the assets", dir, err)
+	}
+	_, err = controlplane.Build(t.Context(), "", t.Output(), controlplane.AllBinaries()...)
+	if err == nil || !strings.Contains(err.Error(), "lacks kubectl, kube-controller-manager") {
+		t.Errorf("The error is %v, want what is missing", err)
+	}
+}
+
+func TestVersionIsChecked(t *testing.T) {
+	t.Setenv("KUBEBUILDER_ASSETS", "")
+	for _, version := range []string{"1.37.1", "v1.37", "v1.37.1/../..", "latest"} {
+		if dir, err := controlplane.BinaryDir(version); err == nil {
+			t.Errorf("The folder of version %q is %s, want an error", version, dir)
+		}
+	}
+}
+
+// useGo makes the script the go command, empties the cache, and returns the file that the script may
+// write its arguments to.
+func useGo(t *testing.T, script string) string {
+	t.Helper()
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	calls := filepath.Join(bin, "calls")
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("GO_CALLS", calls)
+	t.Setenv("KUBEBUILDER_ASSETS", "")
+	t.Setenv("POSTERN_CACHE_DIR", t.TempDir())
+	return calls
+}

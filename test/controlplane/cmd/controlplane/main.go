@@ -1,0 +1,89 @@
+// Command controlplane builds, starts and stops a Kubernetes control plane on this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/postern-dev/postern/test/controlplane"
+)
+
+const usage = `Usage:
+  controlplane build [-version V]
+      build the binaries that are not built yet
+  controlplane start [-controller-manager] [-dir D] [-version V] [-- kube-apiserver flags]
+      start a control plane, and stop it on an interrupt
+  controlplane path [-version V]
+      print the folder that holds the binaries
+`
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the command; what a script reads goes to out, the rest to progress.
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no command given\n%s", usage)
+	}
+	o := controlplane.Options{Progress: progress}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(progress)
+	flags.Usage = func() { _, _ = io.WriteString(progress, usage) }
+	flags.StringVar(&o.Version, "version", controlplane.DefaultVersion, "the version of Kubernetes")
+	if args[0] == "start" {
+		flags.BoolVar(&o.ControllerManager, "controller-manager", false, "start kube-controller-manager as well")
+		flags.StringVar(&o.Dir, "dir", "", "the folder of the state, kept at the end; a temporary one if empty")
+	}
+	if err := flags.Parse(args[1:]); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if args[0] != "start" && flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q\n%s", flags.Arg(0), usage)
+	}
+	switch args[0] {
+	case "build":
+		_, err := controlplane.Build(ctx, o.Version, progress, controlplane.AllBinaries()...)
+		return err
+	case "path":
+		dir, err := controlplane.BinaryDir(o.Version)
+		if err == nil {
+			_, err = fmt.Fprintln(out, dir)
+		}
+		return err
+	case "start":
+		o.APIServerFlags = flags.Args()
+		return start(ctx, o, out)
+	default:
+		return fmt.Errorf("unknown command %q\n%s", args[0], usage)
+	}
+}
+
+func start(ctx context.Context, o controlplane.Options, out io.Writer) (err error) {
+	c, err := controlplane.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	if _, err = fmt.Fprintf(out, "export KUBECONFIG=%s\n", c.Kubeconfig(controlplane.Admin)); err == nil {
+		err = c.Wait(ctx)
+	}
+	// A server that exited is what Wait and Stop both report.
+	if stopErr := c.Stop(); err == nil {
+		err = stopErr
+	}
+	return err
+}

@@ -1,0 +1,92 @@
+package controlplane
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const disableServiceAccount = "--disable-admission-plugins=ServiceAccount"
+
+func (c *ControlPlane) etcdArgs() []string {
+	return []string{
+		"--name=default",
+		"--data-dir=" + filepath.Join(c.dir, etcd),
+		"--listen-client-urls=" + c.etcdURL,
+		"--advertise-client-urls=" + c.etcdURL,
+		// Nobody talks to a single member, so its peer port need not be known.
+		"--listen-peer-urls=http://127.0.0.1:0",
+		// What is written here need not survive a power cut.
+		"--unsafe-no-fsync",
+		fmt.Sprintf("--quota-backend-bytes=%d", 1<<30),
+		"--log-level=warn",
+	}
+}
+
+func (c *ControlPlane) apiServerArgs(port int) []string {
+	return withServiceAccountPolicy(override([]string{
+		"--etcd-servers=" + c.etcdURL,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--cert-dir=" + c.certDir(),
+		// A loopback address is not a valid endpoint, so the API server is not to publish its own.
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--authorization-mode=Node,RBAC",
+		"--token-auth-file=" + c.tokenFile(),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.serviceAccountKey(),
+		"--service-account-signing-key-file=" + c.serviceAccountKey(),
+		"--allow-privileged=true",
+	}, c.options.APIServerFlags), c.options.ControllerManager)
+}
+
+func (c *ControlPlane) controllerManagerArgs() []string {
+	kubeconfig := c.Kubeconfig(controllerManager)
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		// It serves metrics and health only, which nobody here reads.
+		"--secure-port=0",
+		"--leader-elect=false",
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=" + c.serviceAccountKey(),
+		"--root-ca-file=" + c.CAFile(),
+		// The controllers first make an account each; at the usual rate that takes six seconds.
+		"--kube-api-qps=1000",
+		"--kube-api-burst=1000",
+		// It makes this folder, and by default it does so in the system's.
+		"--flex-volume-plugin-dir=" + filepath.Join(c.dir, "flexvolume"),
+	}
+}
+
+// override returns the flags of ours that theirs do not name, and theirs. Leaving it to the server would
+// not do: a list that is given twice is the sum of both there.
+func override(ours, theirs []string) []string {
+	kept := slices.DeleteFunc(slices.Clone(ours), func(flag string) bool {
+		return slices.ContainsFunc(theirs, func(other string) bool { return flagName(other) == flagName(flag) })
+	})
+	return append(kept, theirs...)
+}
+
+// withServiceAccountPolicy switches ServiceAccount off where nobody makes service accounts. Unlike the
+// other flags this one adds to the caller's list, because whoever disables a plugin still wants pods.
+func withServiceAccountPolicy(flags []string, controllerManager bool) []string {
+	wanted := controllerManager || slices.ContainsFunc(flags, func(flag string) bool {
+		name, plugins, _ := strings.Cut(flag, "=")
+		return name == "--enable-admission-plugins" && slices.Contains(strings.Split(plugins, ","), "ServiceAccount")
+	})
+	if wanted {
+		return flags
+	}
+	return append(flags, disableServiceAccount)
+}
+
+func flagName(flag string) string {
+	name, _, _ := strings.Cut(flag, "=")
+	return name
+}

@@ -1,0 +1,3 @@
+module github.com/postern-dev/postern/test/controlplane
+
+go 1.26.0
