@@ -1,0 +1,112 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// Requests of ours are answers to requests of others: they must not wait
+	// behind a limit of our own. The API server has priority and fairness.
+	clientQPS   = 500
+	clientBurst = 1000
+
+	// reachTimeout is for one attempt, reachPause between two.
+	reachTimeout = 5 * time.Second
+	reachPause   = time.Second
+)
+
+// cluster is our clients of the API server.
+type cluster struct {
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+}
+
+func newCluster(kubeconfig string) (*cluster, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = clientQPS, clientBurst
+	config.UserAgent = "postern/" + posternVersion()
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	// Protobuf is a third of the work of JSON for lists of pods or nodes.
+	typed := rest.CopyConfig(config)
+	typed.ContentType = "application/vnd.kubernetes.protobuf"
+	typed.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(typed)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return &cluster{client, dyn}, nil
+}
+
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("cluster: not in a pod, and no --kubeconfig: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+// reach waits until the API server answers, for so long.
+func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
+	log := klog.FromContext(ctx)
+	deadline := time.Now().Add(timeout)
+	for attempt := 1; ; attempt++ {
+		v, err := c.serverVersion(ctx)
+		if err == nil {
+			log.Info("Reached the API server", "version", v.GitVersion)
+			return nil
+		}
+		if ctx.Err() != nil || time.Now().Add(reachPause).After(deadline) {
+			return fmt.Errorf("no cluster reachable within %v: %w", timeout, err)
+		}
+		if attempt%5 == 1 {
+			log.Info("Waiting for the API server", "err", err, "giveUpAfter", time.Until(deadline).Round(time.Second))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(reachPause):
+		}
+	}
+}
+
+func (c *cluster) serverVersion(ctx context.Context) (*version.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	type answer struct {
+		info *version.Info
+		err  error
+	}
+	// The discovery client takes no context.
+	done := make(chan answer, 1)
+	go func() {
+		info, err := c.client.Discovery().ServerVersion()
+		done <- answer{info, err}
+	}()
+	select {
+	case a := <-done:
+		return a.info, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

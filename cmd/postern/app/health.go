@@ -1,0 +1,59 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// check is one part of readiness.
+type check struct {
+	name  string
+	ready func() error
+}
+
+// health answers /livez and /readyz. Whether the API server answers right now is
+// none of its parts: a hiccup there must not take a working replica away.
+type health struct {
+	checks   []check
+	draining atomic.Bool
+}
+
+var errDraining = errors.New("shutting down")
+
+// register adds the two paths to mux.
+func (h *health) register(mux *http.ServeMux) {
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/readyz", h.readyz)
+}
+
+func (h *health) readyz(w http.ResponseWriter, req *http.Request) {
+	var lines strings.Builder
+	ready := true
+	for _, c := range append(h.checks, check{"shutdown", h.notDraining}) {
+		if err := c.ready(); err != nil {
+			ready = false
+			fmt.Fprintf(&lines, "[-]%s failed: %v\n", c.name, err)
+		} else {
+			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
+		}
+	}
+	_, verbose := req.URL.Query()["verbose"]
+	switch {
+	case !ready:
+		http.Error(w, lines.String()+"readyz check failed", http.StatusServiceUnavailable)
+	case verbose:
+		fmt.Fprint(w, lines.String()+"readyz check passed\n")
+	default:
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+func (h *health) notDraining() error {
+	if h.draining.Load() {
+		return errDraining
+	}
+	return nil
+}

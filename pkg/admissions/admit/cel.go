@@ -1,0 +1,18 @@
+package admit
+
+import "strings"
+
+// CELList returns a CEL expression for the list at a path such as
+// object.spec.containers, which is an empty list where anything on the way is
+// absent or null. Conditions must not fail for any object, and has alone fails
+// for one whose parent is not there.
+func CELList(path string) string {
+	root, rest, _ := strings.Cut(path, ".")
+	guards := []string{root + " != null"}
+	at := root
+	for _, name := range strings.Split(rest, ".") {
+		at += "." + name
+		guards = append(guards, "has("+at+")", at+" != null")
+	}
+	return "(" + strings.Join(guards, " && ") + " ? " + at + " : [])"
+}

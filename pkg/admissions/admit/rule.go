@@ -1,0 +1,97 @@
+package admit
+
+import (
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// Phase is when a rule holds.
+type Phase int
+
+const (
+	// Both is the zero value.
+	Both Phase = iota
+	// Mutating and Validating are the two calls of a family.
+	Mutating
+	Validating
+)
+
+// Rule is a set of requests.
+type Rule struct {
+	// Phase restricts the rule to one of the plugin's two funcs.
+	Phase Phase
+	// Group is the API group, "" for core, "*" for any.
+	Group string
+	// Versions are those that the plugin can decode; the API server converts
+	// requests of others. {"v1"} where not set.
+	Versions []string
+	// Resources are as in a webhook's rule: "pods", "pods/status", "*" (no
+	// subresources), "*/*".
+	Resources []string
+	// Operations are the verbs of admission.
+	Operations []admissionv1.Operation
+	// Scope is all scopes where not set.
+	Scope admissionregistrationv1.ScopeType
+	// Condition is a CEL expression that is false only where the plugin would
+	// have nothing to do. It may not fail for any object that the rule matches:
+	// what may be absent is asked for with has.
+	Condition string
+}
+
+// On returns the rule for core v1 resources.
+func On(resource string, operations ...admissionv1.Operation) Rule {
+	return Rule{Resources: []string{resource}, Operations: operations}
+}
+
+// In returns a copy of the rule for one phase.
+func (r Rule) In(p Phase) Rule {
+	r.Phase = p
+	return r
+}
+
+// If returns a copy of the rule with a condition.
+func (r Rule) If(condition string) Rule {
+	r.Condition = condition
+	return r
+}
+
+func (r Rule) holds(p Phase) bool { return r.Phase == Both || r.Phase == p }
+
+func (r Rule) versions() []string {
+	if len(r.Versions) == 0 {
+		return []string{"v1"}
+	}
+	return r.Versions
+}
+
+// matches reports whether the rule covers a request. The version is not looked
+// at: the API server converts to one that was registered.
+func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
+	if r.Group != "*" && r.Group != ar.Resource.Group {
+		return false
+	}
+	if !slices.Contains(r.Operations, ar.Operation) {
+		return false
+	}
+	// As for webhooks, a Namespace is cluster-scoped though its requests carry a
+	// namespace.
+	namespaced := ar.Namespace != "" && (ar.Resource.Group != "" || ar.Resource.Resource != "namespaces")
+	switch r.Scope {
+	case admissionregistrationv1.NamespacedScope:
+		if !namespaced {
+			return false
+		}
+	case admissionregistrationv1.ClusterScope:
+		if namespaced {
+			return false
+		}
+	case admissionregistrationv1.AllScopes:
+	}
+	return slices.ContainsFunc(r.Resources, func(want string) bool {
+		main, sub, _ := strings.Cut(want, "/")
+		return (main == "*" || main == ar.Resource.Resource) && (sub == "*" || sub == ar.SubResource)
+	})
+}

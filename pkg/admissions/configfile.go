@@ -1,0 +1,162 @@
+package admissions
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// Configs is the configuration of plugins by name.
+type Configs map[string]Config
+
+// Config is one plugin's configuration and where it stands.
+type Config struct {
+	Data []byte
+
+	file, prefix string
+	text         []byte
+}
+
+// LoadConfigs reads an AdmissionConfiguration, or one of the two legacy forms
+// that kube-apiserver takes. Files that entries of enabled plugins name are read
+// too, relative to the folder of this one. Warnings are about entries that have
+// no effect.
+func LoadConfigs(file string, enabled []string) (configs Configs, warnings []string, err error) {
+	if file == "" {
+		return Configs{}, nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--admission-control-config-file: %w", err)
+	}
+	whole := Config{Data: text, file: file, text: text}
+	var head struct {
+		APIVersion      string `json:"apiVersion"`
+		Kind            string `json:"kind"`
+		ImagePolicy     any    `json:"imagePolicy"`
+		PodNodeSelector any    `json:"podNodeSelectorPluginConfig"`
+	}
+	if err := sigsyaml.Unmarshal(text, &head); err != nil {
+		return nil, nil, whole.locate(err)
+	}
+	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}
+	if head.Kind != "AdmissionConfiguration" || !slices.Contains(versions, head.APIVersion) {
+		if head.ImagePolicy == nil && head.PodNodeSelector == nil {
+			return nil, nil, fmt.Errorf("%s: kind %q of version %q, want AdmissionConfiguration of %s", file, head.Kind, head.APIVersion, versions[0])
+		}
+		// Upstream: both plugins get the file and look for their own key.
+		return Configs{"ImagePolicyWebhook": whole, "PodNodeSelector": whole}, nil, nil
+	}
+	var config apiserverv1.AdmissionConfiguration
+	if err := admit.DecodeConfig(text, &config); err != nil {
+		return nil, nil, whole.locate(err)
+	}
+	return whole.entries(config.Plugins, enabled)
+}
+
+func (c Config) entries(plugins []apiserverv1.AdmissionPluginConfiguration, enabled []string) (Configs, []string, error) {
+	configs, seen, names := Configs{}, map[string]bool{}, Names()
+	var warnings []string
+	for i, p := range plugins {
+		at := fmt.Sprintf("plugins[%d]", i)
+		up, isUpstream := upstreamByName()[p.Name]
+		switch {
+		case seen[p.Name]:
+			return nil, nil, c.locate(admit.InvalidField(at+".name", "a second entry for %s", p.Name))
+		case slices.Contains(names, p.Name):
+		case isUpstream && (up.through || up.excuse != ""):
+			warnings = append(warnings, fmt.Sprintf("%s: the entry for %s has no effect, it is not in Postern", c.file, p.Name))
+		default:
+			return nil, nil, c.locate(admit.InvalidField(at+".name", "there is no plugin %q; there are: %s", p.Name, strings.Join(names, ", ")))
+		}
+		seen[p.Name] = true
+		if !slices.Contains(enabled, p.Name) {
+			continue
+		}
+		switch {
+		case p.Configuration != nil:
+			configs[p.Name] = Config{Data: p.Configuration.Raw, file: c.file, prefix: at + ".configuration", text: c.text}
+		case p.Path != "":
+			path := p.Path
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(filepath.Dir(c.file), path)
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return nil, nil, c.locate(admit.InvalidField(at+".path", "%w", err))
+			}
+			configs[p.Name] = Config{Data: data, file: path, text: data}
+		}
+	}
+	return configs, warnings, nil
+}
+
+// locate puts the file, and the line if it is known, before an error about the
+// configuration.
+func (c Config) locate(err error) error {
+	if c.file == "" {
+		return err
+	}
+	var wrong *admit.ConfigError
+	if !errors.As(err, &wrong) || wrong.Field == "" {
+		return fmt.Errorf("%s: %w", c.file, err)
+	}
+	full := wrong.Field
+	if c.prefix != "" {
+		full = c.prefix + "." + wrong.Field
+	}
+	if line := lineOf(c.text, full); line > 0 {
+		return fmt.Errorf("%s:%d: %w", c.file, line, err)
+	}
+	return fmt.Errorf("%s: %w", c.file, err)
+}
+
+var segment = regexp.MustCompile(`[^.\[\]]+`)
+
+// lineOf returns the line of a field such as plugins[0].configuration.limits in a
+// YAML document, or of what of it there is; 0 if there is nothing.
+func lineOf(text []byte, field string) int {
+	var doc yaml.Node
+	if yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
+		return 0
+	}
+	node, line := doc.Content[0], 0
+	for _, name := range segment.FindAllString(field, -1) {
+		next, at := child(node, name)
+		if next == nil {
+			break
+		}
+		node, line = next, at
+	}
+	return line
+}
+
+func child(node *yaml.Node, name string) (*yaml.Node, int) {
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == name {
+				return node.Content[i+1], node.Content[i].Line
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i], node.Content[i].Line
+		}
+	case yaml.AliasNode:
+		return child(node.Alias, name)
+	case yaml.DocumentNode, yaml.ScalarNode:
+	}
+	return nil, 0
+}

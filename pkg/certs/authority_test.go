@@ -1,0 +1,224 @@
+package certs_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/x509"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/kubernetes/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/postern-dev/postern/pkg/certs"
+)
+
+// flaky is a store that can be switched off, and counts how often it is read.
+type flaky struct {
+	certs.Store
+	away  atomic.Bool
+	loads atomic.Int32
+}
+
+func (f *flaky) Load(ctx context.Context) (*certs.CA, error) {
+	defer f.loads.Add(1)
+	if f.away.Load() {
+		return nil, errors.New("connection refused")
+	}
+	return f.Store.Load(ctx)
+}
+
+// step makes the clock tick and waits until the store has been read because of it.
+func step(t *testing.T, c *clocktesting.FakeClock, store *flaky, d time.Duration) {
+	t.Helper()
+	loads := store.loads.Load()
+	c.Step(d)
+	eventually(t, "the store is read", func() bool { return store.loads.Load() > loads })
+}
+
+func TestCertificatesAreAsDesigned(t *testing.T) {
+	clock := newClock()
+	a := newAuthority(t, secretStore(fake.NewClientset()), options(clock))
+	ca, crt := parse(t, a.Bundle())[0], leaf(t, a)
+
+	if !ca.IsCA || !ca.BasicConstraintsValid || ca.KeyUsage != x509.KeyUsageCertSign|x509.KeyUsageCRLSign {
+		t.Errorf("The CA has constraints %v and usage %v", ca.IsCA, ca.KeyUsage)
+	}
+	if got, want := ca.Subject.String(), "CN=postern-ca"; got != want {
+		t.Errorf("The CA is %q, want %q", got, want)
+	}
+	for name, c := range map[string]*x509.Certificate{"CA": ca, "leaf": crt} {
+		if key, ok := c.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
+			t.Errorf("The %s has a key of type %T, want ECDSA P-256", name, c.PublicKey)
+		}
+		if bits := c.SerialNumber.BitLen(); bits < 64 || bits > 128 {
+			t.Errorf("The %s has a serial number of %d bits", name, bits)
+		}
+		if got, want := c.NotBefore, clock.Now().Add(-5*time.Minute); !got.Equal(want) {
+			t.Errorf("The %s is valid from %s, want %s", name, got, want)
+		}
+	}
+	if got, want := ca.NotAfter, clock.Now().Add(3650*day); !got.Equal(want) {
+		t.Errorf("The CA ends at %s, want %s", got, want)
+	}
+	if got, want := a.NotAfter(), clock.Now().Add(7*day); !got.Equal(want) || !crt.NotAfter.Equal(want) {
+		t.Errorf("The leaf ends at %s, want %s", got, want)
+	}
+	if diff := cmp.Diff([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, crt.ExtKeyUsage); diff != "" {
+		t.Errorf("Extended key usage (-want +got):\n%s", diff)
+	}
+}
+
+func TestHandshakeAgainstTheBundle(t *testing.T) {
+	clock := newClock()
+	a := newAuthority(t, certs.NewDirStore(t.TempDir()), options(clock))
+	other := newAuthority(t, certs.NewDirStore(t.TempDir()), options(clock))
+	address := listen(t, a)
+	for _, name := range []string{serverName, "127.0.0.1"} {
+		if err := shake(t.Context(), address, name, a.Bundle(), clock.Now()); err != nil {
+			t.Errorf("Handshake with %s: %v", name, err)
+		}
+	}
+	if err := shake(t.Context(), address, "example.com", a.Bundle(), clock.Now()); err == nil {
+		t.Error("A name that is not in the certificate was accepted")
+	}
+	if err := shake(t.Context(), address, serverName, other.Bundle(), clock.Now()); err == nil {
+		t.Error("A CA that did not sign was accepted")
+	}
+}
+
+// shakeOn makes one handshake after the other until it is told to stop. None may go wrong.
+func shakeOn(t *testing.T, shake func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	failure := make(chan error, 1)
+	go func() {
+		defer close(failure)
+		for ctx.Err() == nil {
+			if err := shake(ctx); err != nil && ctx.Err() == nil {
+				failure <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		if err := <-failure; err != nil {
+			t.Errorf("Handshake during the renewal: %v", err)
+		}
+	}
+}
+
+func TestRenewalAtTwoThirdsWhileHandshakesGoOn(t *testing.T) {
+	clock := newClock()
+	store := &flaky{Store: secretStore(fake.NewClientset())}
+	a := newAuthority(t, store, options(clock))
+	first, changed := leaf(t, a), a.Changed()
+	address := listen(t, a)
+	logs := run(t, a, clock)
+
+	stop := shakeOn(t, func(ctx context.Context) error {
+		return shake(ctx, address, serverName, a.Bundle(), clock.Now())
+	})
+
+	step(t, clock, store, 7*day*2/3-2*time.Minute)
+	step(t, clock, store, time.Minute) // The tick before has now been dealt with.
+	if got := leaf(t, a); !got.Equal(first) {
+		t.Error("The certificate was renewed before two thirds of its life")
+	}
+	clock.Step(time.Minute)
+	eventually(t, "the certificate is renewed", func() bool { return !leaf(t, a).Equal(first) })
+	if got, want := a.NotAfter(), clock.Now().Add(7*day); !got.Equal(want) {
+		t.Errorf("The renewed certificate ends at %s, want %s", got, want)
+	}
+	eventually(t, "the reason is logged", func() bool { return logs.count("two thirds") == 1 })
+	stop()
+	select {
+	case <-changed:
+		t.Error("A change of the bundle was announced, but only the certificate is new")
+	default:
+	}
+}
+
+func TestLeafNeverOutlivesTheCA(t *testing.T) {
+	clock := newClock()
+	o := options(clock)
+	o.CAValidity = 10 * day
+	store := &flaky{Store: secretStore(fake.NewClientset())}
+	a := newAuthority(t, store, o)
+	end := parse(t, a.Bundle())[0].NotAfter
+	logs := run(t, a, clock)
+
+	clock.Step(5 * day)
+	eventually(t, "the certificate is renewed", func() bool { return a.NotAfter().Equal(end) })
+	last := leaf(t, a)
+	step(t, clock, store, 4*day)
+	step(t, clock, store, time.Minute) // The tick before has now been dealt with.
+	if !leaf(t, a).Equal(last) {
+		t.Error("A certificate that ends with the CA was renewed to no end")
+	}
+	clock.Step(day + time.Second)
+	eventually(t, "the outage is logged", func() bool { return logs.count("cannot be refreshed") == 1 })
+	if a.Ready() == nil {
+		t.Error("Ready is nil after the CA expired")
+	}
+	if _, err := certs.NewAuthority(logging(t), store, o); err == nil {
+		t.Error("A CA that expired was used")
+	}
+}
+
+func TestStoreAwayKeepsTheCertificate(t *testing.T) {
+	clock := newClock()
+	store := &flaky{Store: secretStore(fake.NewClientset())}
+	a := newAuthority(t, store, options(clock))
+	first := leaf(t, a)
+	logs := run(t, a, clock)
+	store.away.Store(true)
+
+	for range 7 {
+		step(t, clock, store, day-time.Minute)
+		if err := a.Ready(); err != nil {
+			t.Fatalf("Ready before the certificate expired: %v", err)
+		}
+		if !leaf(t, a).Equal(first) {
+			t.Fatal("The certificate changed while the store was away")
+		}
+	}
+	clock.Step(8 * time.Minute)
+	if a.Ready() == nil {
+		t.Error("Ready is nil although the certificate expired")
+	}
+
+	store.away.Store(false)
+	clock.Step(time.Minute)
+	eventually(t, "the certificate is renewed", func() bool { return a.Ready() == nil })
+	wantOneOutage(t, logs)
+}
+
+func TestClockSetBackRenews(t *testing.T) {
+	clock := newClock()
+	a := newAuthority(t, certs.NewDirStore(t.TempDir()), options(clock))
+	clock.SetTime(clock.Now().Add(-day))
+	if a.Ready() == nil {
+		t.Error("Ready is nil although the certificate is not valid yet")
+	}
+	run(t, a, clock)
+	clock.Step(time.Minute)
+	eventually(t, "the certificate is valid", func() bool { return a.Ready() == nil })
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for name, o := range map[string]certs.Options{
+		"no names":             {},
+		"negative validity":    {DNSNames: []string{serverName}, Validity: -day},
+		"negative CA validity": {DNSNames: []string{serverName}, CAValidity: -day},
+	} {
+		if _, err := certs.NewAuthority(logging(t), certs.NewDirStore(t.TempDir()), o); err == nil {
+			t.Errorf("Options with %s were accepted", name)
+		}
+	}
+}

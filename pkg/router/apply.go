@@ -1,0 +1,234 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// configKey names one webhook configuration.
+type configKey struct{ kind, name string }
+
+// desired returns the configurations as they should be, but for the generation.
+func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstructured.Unstructured, error) {
+	out := map[configKey]*unstructured.Unstructured{}
+	add := func(kind string, obj runtime.Object) error {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			return fmt.Errorf("converting a %s: %w", kind, err)
+		}
+		u := &unstructured.Unstructured{Object: content}
+		if owner != nil {
+			u.SetOwnerReferences([]metav1.OwnerReference{*owner})
+		}
+		out[configKey{kind, u.GetName()}] = u
+		return nil
+	}
+	bundle := r.bundle.Bundle()
+	for _, s := range r.services {
+		if s.MutatingConfig != nil {
+			if err := add("MutatingWebhookConfiguration", r.deployment.mutating(s, bundle)); err != nil {
+				return nil, err
+			}
+		}
+		if s.ValidatingConfig != nil {
+			if err := add("ValidatingWebhookConfiguration", r.deployment.validating(s, bundle)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// ensure applies a configuration unless the one in the store already says all
+// that it says. Server-side apply leaves the fields of others alone.
+func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, store cache.Store) error {
+	gen := r.generation
+	have, exists := stored(store, key.name)
+	if exists && generationOf(have).digest == gen.digest {
+		// Written by a replica of ours: it may keep its own time.
+		gen = generationOf(have)
+	}
+	annotations := want.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[GenerationAnnotation] = gen.String()
+	want.SetAnnotations(annotations)
+	if exists && covers(have.Object, want.Object) {
+		r.registered(ctx, key, nil)
+		return nil
+	}
+	data, err := json.Marshal(want)
+	if err == nil {
+		force := true
+		_, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.ApplyPatchType, data,
+			metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
+	}
+	if err != nil {
+		err = fmt.Errorf("applying %s %s: %w", key.kind, key.name, err)
+	}
+	r.registered(ctx, key, err)
+	if err == nil {
+		klog.FromContext(ctx).Info("Registered", "kind", key.kind, "name", key.name, "restored", exists)
+	}
+	return err
+}
+
+func (r *Registrar) registered(_ context.Context, key configKey, err error) {
+	r.metrics.setRegistered(key.kind, key.name, err == nil)
+}
+
+// markUnregistered sets the metric of all configurations to 0.
+func (r *Registrar) markUnregistered() {
+	for _, s := range r.services {
+		if s.MutatingConfig != nil {
+			r.metrics.setRegistered("MutatingWebhookConfiguration", s.MutatingConfig.Name, false)
+		}
+		if s.ValidatingConfig != nil {
+			r.metrics.setRegistered("ValidatingWebhookConfiguration", s.ValidatingConfig.Name, false)
+		}
+	}
+}
+
+func stored(store cache.Store, name string) (*unstructured.Unstructured, bool) {
+	obj, exists, err := store.GetByKey(name)
+	if err != nil || !exists {
+		return nil, false
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	return u, ok
+}
+
+// removeStale deletes a configuration that carries our label but belongs to no
+// service of ours, unless a newer Postern wrote it.
+func (r *Registrar) removeStale(ctx context.Context, kind string, u *unstructured.Unstructured, desired map[configKey]*unstructured.Unstructured) error {
+	if desired[configKey{kind, u.GetName()}] != nil || generationOf(u).newerThan(r.generation) {
+		return nil
+	}
+	if err := remove(ctx, r.client, resources()[kind], u.GetName(), r.generation); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", u.GetName())
+	r.metrics.forget(kind, u.GetName())
+	return nil
+}
+
+// remove deletes a configuration. It stamps it first, so that another Postern
+// that watches sees by whom it is deleted, and does not restore it.
+func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string, by generation) error {
+	stamp := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, GenerationAnnotation, by.String())
+	_, err := client.Resource(gvr).Patch(ctx, name, types.MergePatchType, []byte(stamp), metav1.PatchOptions{FieldManager: FieldManager})
+	if err == nil {
+		err = client.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting %s %s: %w", gvr.Resource, name, err)
+	}
+	return nil
+}
+
+// Uninstall removes every configuration that carries our label and returns their
+// names. Posterns that still run do not restore them.
+func Uninstall(ctx context.Context, client dynamic.Interface) ([]string, error) {
+	var removed []string
+	by := generation{started: time.Now().UTC().Format(time.RFC3339), digest: uninstalledDigest}
+	for _, gvr := range resources() {
+		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
+		if err != nil {
+			return removed, fmt.Errorf("listing %s: %w", gvr.Resource, err)
+		}
+		for _, u := range list.Items {
+			if err := remove(ctx, client, gvr, u.GetName(), by); err != nil {
+				return removed, err
+			}
+			removed = append(removed, gvr.Resource+"/"+u.GetName())
+		}
+	}
+	return removed, nil
+}
+
+// owner returns a reference to our namespace, with which the configurations are
+// deleted. Gone says that the namespace is being deleted, or has been, or that a
+// Service in it could not be called: then there is nothing to register.
+func (r *Registrar) owner(ctx context.Context) (ref *metav1.OwnerReference, gone bool, err error) {
+	ns, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, r.deployment.Namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, r.owned || r.deployment.URL == "", nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading namespace %s: %w", r.deployment.Namespace, err)
+	case ns.GetDeletionTimestamp() != nil:
+		return nil, true, nil
+	}
+	r.owned = true
+	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, false, nil
+}
+
+// covers reports whether have says all that want says. Lists of named items are
+// compared by name, as server-side apply merges them; others as a whole.
+func covers(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := have.(map[string]any)
+		if !ok {
+			return false
+		}
+		for k, w := range want {
+			if h, ok := have[k]; (!ok && w != nil) || !covers(h, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		have, ok := have.([]any)
+		if !ok {
+			return false
+		}
+		if byName := named(have); byName != nil && named(want) != nil {
+			for name, w := range named(want) {
+				if !covers(byName[name], w) {
+					return false
+				}
+			}
+			return true
+		}
+		if len(have) != len(want) {
+			return false
+		}
+		for i := range want {
+			if !covers(have[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(have, want)
+}
+
+// named indexes a list by the field name of its items, or returns nil if not all
+// have one.
+func named(list []any) map[string]any {
+	out := map[string]any{}
+	for _, item := range list {
+		m, _ := item.(map[string]any)
+		name, ok := m["name"].(string)
+		if !ok {
+			return nil
+		}
+		out[name] = item
+	}
+	return out
+}

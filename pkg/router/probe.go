@@ -1,0 +1,113 @@
+package router
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+const (
+	probeInterval = time.Second
+	probeTimeout  = 5 * time.Second
+	// probeReminder is how often a probe that does not succeed is spoken of.
+	probeReminder = 30 * time.Second
+)
+
+// waitForProbe returns true once probe succeeds, and false if ctx ends first. A
+// webhook that fails closed must not exist before its server does.
+func waitForProbe(ctx context.Context, probe func(context.Context) error) bool {
+	log := klog.FromContext(ctx)
+	interval := 100 * time.Millisecond
+	var spoken time.Time
+	for {
+		err := probe(ctx)
+		if err == nil {
+			return true
+		}
+		if time.Since(spoken) > probeReminder {
+			if !spoken.IsZero() {
+				log.Error(err, "Still not registered: nothing answers where the API server would call")
+			} else {
+				log.V(2).Info("Not registered yet: nothing answers where the API server would call", "err", err)
+			}
+			spoken = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(interval):
+			interval = min(2*interval, probeInterval)
+		}
+	}
+}
+
+// Probe returns a func that calls us as the API server would, by the Service or
+// the URL, verified by the bundle. The API server resolves a Service by its
+// object, not by DNS, and so does the probe.
+func (d Deployment) Probe(client kubernetes.Interface, b Bundle) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		target, serverName, err := d.target(ctx, client)
+		if err != nil {
+			return err
+		}
+		config := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
+		if pem := b.Bundle(); len(pem) > 0 {
+			config.RootCAs = x509.NewCertPool()
+			if !config.RootCAs.AppendCertsFromPEM(pem) {
+				return errors.New("the CA bundle holds no certificate")
+			}
+		}
+		transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target+"/readyz", nil)
+		if err != nil {
+			return fmt.Errorf("calling ourselves: %w", err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return fmt.Errorf("calling ourselves: %w", err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("calling ourselves at %s: status %d", target, resp.StatusCode)
+		}
+		return nil
+	}
+}
+
+// target is where the API server would call, and the name that it would verify.
+func (d Deployment) target(ctx context.Context, client kubernetes.Interface) (address, serverName string, err error) {
+	if d.URL != "" {
+		u, err := url.Parse(d.URL)
+		if err != nil {
+			return "", "", fmt.Errorf("webhook URL: %w", err)
+		}
+		return "https://" + u.Host, u.Hostname(), nil
+	}
+	svc, err := client.CoreV1().Services(d.Namespace).Get(ctx, d.Service, metav1.GetOptions{})
+	if err != nil {
+		return "", "", fmt.Errorf("reading service %s/%s: %w", d.Namespace, d.Service, err)
+	}
+	serverName = d.Service + "." + d.Namespace + ".svc"
+	host := svc.Spec.ClusterIP
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		host = svc.Spec.ExternalName
+	case host == "" || host == corev1.ClusterIPNone:
+		host = serverName
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(int(d.Port))), serverName, nil
+}

@@ -1,0 +1,64 @@
+package router
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+// finish makes what is sent of what an AdmitFunc returned. It copies the
+// response, so that one which is used twice by mistake never carries the UID of
+// another request.
+func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionRequest, phase string) (*admissionv1.AdmissionResponse, error) {
+	if resp == nil {
+		return nil, fmt.Errorf("the admission service returned no response")
+	}
+	if !resp.Allowed && resp.Result != nil && resp.Result.Code >= http.StatusInternalServerError {
+		return nil, &failure{int(resp.Result.Code), resp.Result.Message}
+	}
+	out := *resp
+	out.UID = ar.UID
+	out.Warnings = cleanWarnings(resp.Warnings)
+	out.Patch, out.PatchType = nil, nil
+	if p := bytes.TrimSpace(resp.Patch); resp.Allowed && !isEmptyPatch(p) {
+		if phase == PhaseValidate {
+			return nil, fmt.Errorf("the validating half of the admission service returned a patch")
+		}
+		jsonPatch := admissionv1.PatchTypeJSONPatch
+		out.Patch, out.PatchType = p, &jsonPatch
+	}
+	return &out, nil
+}
+
+// isEmptyPatch also knows the patch "null", which a nil slice of operations
+// encodes to and which the API server refuses.
+func isEmptyPatch(p []byte) bool {
+	return len(p) == 0 || string(p) == "null" || string(p) == "[]"
+}
+
+// cleanWarnings splits warnings into lines and takes control characters out: the
+// API server sends each as one HTTP header, and drops what is not fit for it.
+func cleanWarnings(warnings []string) []string {
+	var out []string
+	for _, w := range warnings {
+		for line := range strings.FieldsFuncSeq(w, func(r rune) bool { return r == '\n' || r == '\r' }) {
+			line = strings.Map(func(r rune) rune {
+				switch {
+				case r == '\t':
+					return ' '
+				case unicode.IsControl(r), r == unicode.ReplacementChar:
+					return -1
+				}
+				return r
+			}, line)
+			if line = strings.TrimSpace(line); line != "" {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
