@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/pkg/admissions"
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // exitStart is the exit code of a process that could not start.
@@ -20,9 +22,15 @@ const exitStart = 2
 // Version is set by the linker.
 var Version = "" //nolint:gochecknoglobals // the linker can set nothing else
 
-// Run runs the command line and returns the exit code of the process.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+// ServiceFunc makes a service that a binary of somebody else adds to the list.
+// It is called once, at start; informers that it asks for are synced before the
+// first request.
+type ServiceFunc func(admit.Deps) (router.AdmissionService, error)
+
+// Run runs the command line and returns the exit code of the process. Services
+// are served besides those of the enabled plugins.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, services ...ServiceFunc) int {
+	root := newRoot(services)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -38,8 +46,8 @@ func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }
 
-func newRoot() *cobra.Command {
-	serve := newServe()
+func newRoot(services []ServiceFunc) *cobra.Command {
+	serve := newServe(services)
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "kube-apiserver's admission plugins as admission webhooks",

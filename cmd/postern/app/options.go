@@ -26,6 +26,8 @@ const defaultNamespace = "postern-system"
 
 // options are the flags of the serve command.
 type options struct {
+	added []ServiceFunc
+
 	selection  admissions.Selection
 	configFile string
 	features   featuregate.MutableFeatureGate

@@ -29,8 +29,8 @@ import (
 // secretName is the Secret that our CA lives in.
 const secretName = "postern-ca"
 
-func newServe() *cobra.Command {
-	o := &options{}
+func newServe(services []ServiceFunc) *cobra.Command {
+	o := &options{added: services}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the admission plugins (the default command)",
@@ -117,7 +117,7 @@ func (o *options) newProcess(ctx context.Context) (*process, error) {
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = router.NewMetrics(p.registry)
 	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
-	if p.services, err = admissions.Services(p.deps(), enabled, configs); err != nil {
+	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
 	if p.router, err = router.New(p.services, p.metrics); err != nil {
@@ -125,6 +125,24 @@ func (o *options) newProcess(ctx context.Context) (*process, error) {
 	}
 	log.Info("Starting", "version", posternVersion(), "plugins", enabled)
 	return p, nil
+}
+
+// makeServices makes those of the enabled plugins, and those that were added.
+func (p *process) makeServices(enabled []string, configs admissions.Configs) error {
+	deps := p.deps()
+	services, err := admissions.Services(deps, enabled, configs)
+	if err != nil {
+		return err
+	}
+	for _, add := range p.added {
+		s, err := add(deps)
+		if err != nil {
+			return fmt.Errorf("service %s: %w", s.Path, err)
+		}
+		services = append(services, s)
+	}
+	p.services = services
+	return nil
 }
 
 func (p *process) deps() admit.Deps {
