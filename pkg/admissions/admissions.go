@@ -29,8 +29,7 @@ func Services(d admit.Deps, enabled []string, configs Configs) ([]router.Admissi
 	var services []router.AdmissionService
 	for _, f := range Families() {
 		s, err := f.Service(d, data)
-		var wrong *admit.PluginError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*admit.PluginError](err); ok {
 			return nil, configs[wrong.Plugin].locate(wrong)
 		}
 		if err != nil {

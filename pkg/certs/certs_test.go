@@ -146,7 +146,7 @@ func listen(t *testing.T, source certs.Source) string {
 				return
 			}
 			go func() {
-				defer conn.Close() //nolint:errcheck // The client has seen what it came for.
+				defer conn.Close()
 				_ = conn.(*tls.Conn).HandshakeContext(t.Context())
 			}()
 		}

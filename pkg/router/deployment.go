@@ -34,14 +34,15 @@ const (
 	// ManagedByLabel has ManagedBy as its value on everything that Postern
 	// registers, and is how it finds what an earlier start registered.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "postern"
+	// ManagedBy is that value.
+	ManagedBy = "postern"
 )
 
 // clientConfig is how the API server reaches one half of a service.
 func (d Deployment) clientConfig(path string, bundle []byte) admissionregistrationv1.WebhookClientConfig {
 	c := admissionregistrationv1.WebhookClientConfig{CABundle: bundle}
 	if d.URL != "" {
-		c.URL = ptr.To(strings.TrimSuffix(d.URL, "/") + path)
+		c.URL = new(strings.TrimSuffix(d.URL, "/") + path)
 		return c
 	}
 	c.Service = &admissionregistrationv1.ServiceReference{Namespace: d.Namespace, Name: d.Service, Path: &path, Port: &d.Port}
@@ -102,7 +103,7 @@ func (d Deployment) complete(versions *[]string, timeout **int32, sideEffects **
 		*versions = []string{"v1"}
 	}
 	if *timeout == nil {
-		*timeout = ptr.To(int32(d.Timeout / time.Second))
+		*timeout = new(int32(d.Timeout / time.Second)) //nolint:gosec // it is at most 30
 	}
 	if *sideEffects == nil {
 		*sideEffects = ptr.To(admissionregistrationv1.SideEffectClassNone)

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// PhaseMutate and PhaseValidate are the two halves of a service.
-	PhaseMutate   = "mutate"
+	// PhaseMutate is the mutating half of a service.
+	PhaseMutate = "mutate"
+	// PhaseValidate is the validating half.
 	PhaseValidate = "validate"
 
 	// defaultTimeout is the API server's own default, for senders that name none.
@@ -48,7 +49,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer m.begin(h)()
 	timeout, err := requestTimeout(req)
 	if err != nil {
-		h.reject(w, req.Context(), start, err)
+		h.reject(req.Context(), w, start, err)
 		return
 	}
 	ctx, cancel := context.WithDeadline(req.Context(), start.Add(timeout-answerReserve(timeout)))
@@ -58,7 +59,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(start.Add(timeout))
 	ar, err := h.router.readReview(w, req)
 	if err != nil {
-		h.reject(w, ctx, start, err)
+		h.reject(ctx, w, start, err)
 		return
 	}
 	log := klog.FromContext(ctx).WithValues("path", req.URL.Path, "uid", ar.UID, "operation", ar.Operation,
@@ -136,7 +137,7 @@ func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest) (*a
 }
 
 // reject answers a request whose envelope is wrong.
-func (h *half) reject(w http.ResponseWriter, ctx context.Context, start time.Time, err error) {
+func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Time, err error) {
 	var rej *rejection
 	if !errors.As(err, &rej) {
 		rej = badRequest("other", "%v", err)
@@ -150,8 +151,7 @@ func (h *half) reject(w http.ResponseWriter, ctx context.Context, start time.Tim
 // fail answers a request that could not be decided.
 func (h *half) fail(w http.ResponseWriter, log klog.Logger, ar *admissionv1.AdmissionRequest, start time.Time, err error) {
 	code := http.StatusInternalServerError
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		code = f.code
 	}
 	log.Error(err, "Could not decide a request", "code", code)

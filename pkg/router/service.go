@@ -38,8 +38,9 @@ type AdmissionService struct {
 }
 
 const (
-	// MutatePath and ValidatePath follow a service's Path.
-	MutatePath   = "/mutate"
+	// MutatePath follows the Path of a service, for its mutating half.
+	MutatePath = "/mutate"
+	// ValidatePath follows it for its validating half.
 	ValidatePath = "/validate"
 )
 

@@ -9,10 +9,10 @@ import "strings"
 func CELList(path string) string {
 	root, rest, _ := strings.Cut(path, ".")
 	guards := []string{root + " != null"}
-	at := root
-	for _, name := range strings.Split(rest, ".") {
-		at += "." + name
+	steps := strings.Split(rest, ".")
+	for i := range steps {
+		at := root + "." + strings.Join(steps[:i+1], ".")
 		guards = append(guards, "has("+at+")", at+" != null")
 	}
-	return "(" + strings.Join(guards, " && ") + " ? " + at + " : [])"
+	return "(" + strings.Join(guards, " && ") + " ? " + path + " : [])"
 }

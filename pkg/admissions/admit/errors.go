@@ -67,7 +67,7 @@ func denied(err error) *admissionv1.AdmissionResponse {
 	var status metav1.Status
 	// As in kube-apiserver, only the error itself may be a status: one that is
 	// wrapped says something about an attempt to decide, not a decision.
-	if s, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // see above
+	if s, ok := err.(apierrors.APIStatus); ok {
 		status = s.Status()
 		status.Status = metav1.StatusFailure
 		if status.Code == 0 {

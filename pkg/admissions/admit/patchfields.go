@@ -20,7 +20,7 @@ type field struct {
 // omitted reports whether encoding/json leaves the field out.
 func (f field) omitted(v reflect.Value) bool {
 	if f.omitZero {
-		if z, ok := v.Interface().(interface{ IsZero() bool }); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
+		if z, ok := reflect.TypeAssert[interface{ IsZero() bool }](v); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
 			if z.IsZero() {
 				return true
 			}

@@ -14,8 +14,9 @@ type Phase int
 const (
 	// Both is the zero value.
 	Both Phase = iota
-	// Mutating and Validating are the two calls of a family.
+	// Mutating is the first call of a family.
 	Mutating
+	// Validating is the second.
 	Validating
 )
 
