@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// field is one member of the JSON object that a struct encodes to.
-type field struct {
+// jsonField is one member of the JSON object that a struct encodes to.
+type jsonField struct {
 	name                string
 	index               []int
 	omitEmpty, omitZero bool
@@ -18,7 +18,7 @@ type field struct {
 }
 
 // omitted reports whether encoding/json leaves the field out.
-func (f field) omitted(v reflect.Value) bool {
+func (f jsonField) omitted(v reflect.Value) bool {
 	if f.omitZero {
 		if z, ok := reflect.TypeAssert[interface{ IsZero() bool }](v); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
 			if z.IsZero() {
@@ -44,9 +44,9 @@ func (f field) omitted(v reflect.Value) bool {
 // fieldCache remembers the fields of struct types.
 type fieldCache struct{ types sync.Map }
 
-func (c *fieldCache) of(t reflect.Type) []field {
+func (c *fieldCache) of(t reflect.Type) []jsonField {
 	if fields, ok := c.types.Load(t); ok {
-		return fields.([]field) //nolint:forcetypeassert // nothing else is stored
+		return fields.([]jsonField) //nolint:forcetypeassert // nothing else is stored
 	}
 	fields := fieldsOf(t, nil)
 	c.types.Store(t, fields)
@@ -59,14 +59,14 @@ func (c *fieldCache) named(t reflect.Type, name string) []int {
 		return nil
 	}
 	fields := c.of(t)
-	if i := slices.IndexFunc(fields, func(f field) bool { return f.name == name }); i >= 0 {
+	if i := slices.IndexFunc(fields, func(f jsonField) bool { return f.name == name }); i >= 0 {
 		return fields[i].index
 	}
 	return nil
 }
 
-func fieldsOf(t reflect.Type, prefix []int) []field {
-	var out []field
+func fieldsOf(t reflect.Type, prefix []int) []jsonField {
+	var out []jsonField
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
@@ -77,7 +77,7 @@ func fieldsOf(t reflect.Type, prefix []int) []field {
 			out = append(out, fieldsOf(sf.Type, index)...)
 		default:
 			opts := strings.Split(options, ",")
-			out = append(out, field{
+			out = append(out, jsonField{
 				name: cmp.Or(name, sf.Name), index: index, mergeKey: sf.Tag.Get("patchMergeKey"),
 				omitEmpty: slices.Contains(opts, "omitempty"), omitZero: slices.Contains(opts, "omitzero"),
 			})

@@ -43,7 +43,7 @@ func noPod() string { return "size(" + admit.CELList("object.spec.containers") +
 func lax() string {
 	var terms []string
 	for _, list := range containerLists() {
-		terms = append(terms, admit.CELList("object.spec."+list)+".exists(c, !has(c.imagePullPolicy) || c.imagePullPolicy != 'Always')")
+		terms = append(terms, admit.CELList("object.spec."+string(list))+".exists(c, !has(c.imagePullPolicy) || c.imagePullPolicy != 'Always')")
 	}
 	terms = append(terms, admit.CELList("object.spec.volumes")+".exists(v, has(v.image) && v.image != null && (!has(v.image.pullPolicy) || v.image.pullPolicy != 'Always'))")
 	return strings.Join(terms, " || ")
@@ -56,7 +56,7 @@ func newImage() string {
 	terms := []string{"request.operation != 'UPDATE'"}
 	for _, list := range containerLists() {
 		images := func(object string) string {
-			return admit.CELList(object+".spec."+list) + ".map(c, has(c.image) ? c.image : '')"
+			return admit.CELList(object+".spec."+string(list)) + ".map(c, has(c.image) ? c.image : '')"
 		}
 		terms = append(terms, images("object")+" != "+images("oldObject"))
 	}
@@ -103,9 +103,9 @@ func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 		return nil
 	}
 	var out []pullPolicy
-	visitContainers(pod, func(_ string, policy *corev1.PullPolicy, path *field.Path) {
-		out = append(out, pullPolicy{policy, path.Child("imagePullPolicy")})
-	})
+	for c := range admit.EachContainer(&pod.Spec) {
+		out = append(out, pullPolicy{&c.ImagePullPolicy, c.Path().Child("imagePullPolicy")})
+	}
 	for i := range pod.Spec.Volumes {
 		if image := pod.Spec.Volumes[i].Image; image != nil {
 			out = append(out, pullPolicy{&image.PullPolicy, field.NewPath("spec", "volumes").Index(i).Child("image", "pullPolicy")})
@@ -119,15 +119,14 @@ func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 func addedEphemeral(pod, old *corev1.Pod) []pullPolicy {
 	before := sets.New[string]()
 	if old != nil {
-		for _, c := range old.Spec.EphemeralContainers {
+		for c := range admit.EachContainer(&old.Spec, admit.EphemeralContainers) {
 			before.Insert(c.Name)
 		}
 	}
 	var out []pullPolicy
-	for i := range pod.Spec.EphemeralContainers {
-		c := &pod.Spec.EphemeralContainers[i]
+	for c := range admit.EachContainer(&pod.Spec, admit.EphemeralContainers) {
 		if !before.Has(c.Name) {
-			out = append(out, pullPolicy{&c.ImagePullPolicy, field.NewPath("spec", "ephemeralContainers").Index(i).Child("imagePullPolicy")})
+			out = append(out, pullPolicy{&c.ImagePullPolicy, c.Path().Child("imagePullPolicy")})
 		}
 	}
 	return out
@@ -137,26 +136,13 @@ func addedEphemeral(pod, old *corev1.Pod) []pullPolicy {
 // whoever made that pod was allowed to pull them.
 func usesOnlyImagesOf(pod, old *corev1.Pod) bool {
 	images := sets.New[string]()
-	visitContainers(old, func(image string, _ *corev1.PullPolicy, _ *field.Path) { images.Insert(image) })
-	only := true
-	visitContainers(pod, func(image string, _ *corev1.PullPolicy, _ *field.Path) { only = only && images.Has(image) })
-	return only
-}
-
-// visitContainers calls visit for the containers of all three kinds, in the order
-// of kube-apiserver's messages.
-func visitContainers(pod *corev1.Pod, visit func(image string, policy *corev1.PullPolicy, path *field.Path)) {
-	spec := field.NewPath("spec")
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		visit(c.Image, &c.ImagePullPolicy, spec.Child("initContainers").Index(i))
+	for c := range admit.EachContainer(&old.Spec) {
+		images.Insert(c.Image)
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		visit(c.Image, &c.ImagePullPolicy, spec.Child("containers").Index(i))
+	for c := range admit.EachContainer(&pod.Spec) {
+		if !images.Has(c.Image) {
+			return false
+		}
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		c := &pod.Spec.EphemeralContainers[i]
-		visit(c.Image, &c.ImagePullPolicy, spec.Child("ephemeralContainers").Index(i))
-	}
+	return true
 }

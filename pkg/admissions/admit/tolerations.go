@@ -1,0 +1,53 @@
+package admit
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// MergeTolerations returns the tolerations of both lists without those that
+// another one covers. Neither list is changed.
+//
+// Upstream: pkg/util/tolerations.
+func MergeTolerations(first, second []corev1.Toleration) []corev1.Toleration {
+	all := slices.Concat(first, second)
+	var merged []corev1.Toleration
+	for i, t := range all {
+		kept := slices.ContainsFunc(merged, func(o corev1.Toleration) bool { return TolerationCovers(o, t) })
+		// Of two that are equal the first is kept.
+		later := slices.ContainsFunc(all[i+1:], func(o corev1.Toleration) bool {
+			return !apiequality.Semantic.DeepEqual(t, o) && TolerationCovers(o, t)
+		})
+		if !kept && !later {
+			merged = append(merged, t)
+		}
+	}
+	return merged
+}
+
+// TolerationCovers reports whether wide tolerates everything that t does.
+func TolerationCovers(wide, t corev1.Toleration) bool {
+	if apiequality.Semantic.DeepEqual(wide, t) {
+		return true
+	}
+	anyKey := wide.Key == "" && wide.Operator == corev1.TolerationOpExists
+	if (wide.Key != t.Key && !anyKey) || (wide.Effect != "" && wide.Effect != t.Effect) {
+		return false
+	}
+	if limit := wide.TolerationSeconds; wide.Effect == corev1.TaintEffectNoExecute && limit != nil {
+		if t.TolerationSeconds == nil || *t.TolerationSeconds > *limit {
+			return false
+		}
+	}
+	switch wide.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case corev1.TolerationOpEqual, "":
+		// Upstream: an empty operator of t means Equal too, but is not taken for it.
+		return t.Operator == corev1.TolerationOpEqual && t.Value == wide.Value
+	default:
+		return false
+	}
+}
