@@ -10,8 +10,12 @@ import (
 // kube-apiserver v1.37.
 func Features() (featuregate.MutableFeatureGate, error) {
 	gate := featuregate.NewFeatureGate()
-	if err := gate.Add(map[featuregate.Feature]featuregate.FeatureSpec{}); err != nil {
-		return nil, fmt.Errorf("feature gates: %w", err)
+	for _, f := range Families() {
+		for _, p := range f.Plugins {
+			if err := gate.Add(p.Features); err != nil {
+				return nil, fmt.Errorf("feature gates of %s: %w", p.Name, err)
+			}
+		}
 	}
 	return gate, nil
 }

@@ -27,6 +27,8 @@ const defaultNamespace = "postern-system"
 // options are the flags of the serve command.
 type options struct {
 	added []ServiceFunc
+	// pluginFlags has the values of the flags that belong to plugins, by name.
+	pluginFlags map[string]*string
 
 	selection  admissions.Selection
 	configFile string
@@ -58,6 +60,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.selection.AddFlags(fs)
 	fs.StringVar(&o.configFile, "admission-control-config-file", "", "File with an AdmissionConfiguration of apiserver.config.k8s.io/v1, as for kube-apiserver.")
 	o.features.AddFlag(fs)
+	o.addPluginFlags(fs)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait for the API server at start.")
 
@@ -82,6 +85,18 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.webhookTimeout, "webhook-timeout", 10*time.Second, "How long the API server waits for an answer: whole seconds between 1s and 30s.")
 	fs.StringSliceVar(&o.exemptNamespaces, "exempt-namespaces", nil, "Namespaces that are left alone, besides our own.")
 	fs.IntVar(&o.maxInFlight, "max-requests-inflight", 800, "Requests that are worked on at a time; more are answered 429. 0 is no limit.")
+}
+
+// addPluginFlags adds the flags that belong to plugins.
+func (o *options) addPluginFlags(fs *pflag.FlagSet) {
+	o.pluginFlags = map[string]*string{}
+	for _, f := range admissions.Families() {
+		for _, p := range f.Plugins {
+			for _, flag := range p.Flags {
+				o.pluginFlags[flag.Name] = fs.String(flag.Name, flag.Default, flag.Usage+" ("+p.Name+")")
+			}
+		}
+	}
 }
 
 // check returns all mistakes in the flags.

@@ -146,7 +146,12 @@ func (p *process) makeServices(enabled []string, configs admissions.Configs) err
 }
 
 func (p *process) deps() admit.Deps {
+	flags := make(map[string]string, len(p.pluginFlags))
+	for name, value := range p.pluginFlags {
+		flags[name] = *value
+	}
 	return admit.Deps{
+		Flags:      flags,
 		Client:     p.cluster.client,
 		Dynamic:    p.cluster.dynamic,
 		Informers:  p.informers,

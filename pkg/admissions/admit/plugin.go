@@ -32,9 +32,19 @@ type Plugin struct {
 	SideEffects bool
 	// FailurePolicy is Fail where not set.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// Features are the gates that it looks at, with kube-apiserver's defaults.
+	Features map[featuregate.Feature]featuregate.FeatureSpec
+	// Flags are those of kube-apiserver that configure it, for plugins that have no
+	// file. They are flags of the process; Deps has their values.
+	Flags []Flag
 	// New makes the plugin of its dependencies and its configuration, which is
 	// nil where there is none. An error stops the start of the process.
 	New func(Deps, []byte) (Handler, error)
+}
+
+// Flag is a flag of the process that belongs to a plugin.
+type Flag struct {
+	Name, Default, Usage string
 }
 
 // Handler is a plugin at work. A nil func is a phase it takes no part in.
@@ -69,8 +79,18 @@ type Deps struct {
 	Authorize  AuthorizeFunc
 	Features   featuregate.FeatureGate
 	Clock      clock.Clock
+	// Flags has the values of plugins' flags that are not at their default.
+	Flags map[string]string
 	// Metrics times the plugins. Nil counts nothing.
 	Metrics *Metrics
+}
+
+// Flag returns the value of a flag. Plugins parse it in New.
+func (d Deps) Flag(f Flag) string {
+	if value, ok := d.Flags[f.Name]; ok {
+		return value
+	}
+	return f.Default
 }
 
 // Typed makes a Func of f for plugins that see a single type. On DELETE obj is
