@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/always"
 	"github.com/postern-dev/postern/pkg/admissions/pods"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -15,6 +16,7 @@ import (
 // API server calls webhooks in the order of their names.
 func Families() []admit.Family {
 	return []admit.Family{
+		always.Family,
 		pods.Family,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -71,6 +70,18 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 		r.registered(ctx, key, nil)
 		return nil
 	}
+	err := r.apply(ctx, key, want)
+	if exists && apierrors.IsInvalid(err) {
+		err = r.replace(ctx, key, want)
+	}
+	r.registered(ctx, key, err)
+	if err == nil {
+		klog.FromContext(ctx).Info("Registered", "kind", key.kind, "name", key.name, "restored", exists)
+	}
+	return err
+}
+
+func (r *Registrar) apply(ctx context.Context, key configKey, want *unstructured.Unstructured) error {
 	data, err := json.Marshal(want)
 	if err == nil {
 		force := true
@@ -78,13 +89,23 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 			metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
 	}
 	if err != nil {
-		err = fmt.Errorf("applying %s %s: %w", key.kind, key.name, err)
+		return fmt.Errorf("applying %s %s: %w", key.kind, key.name, err)
 	}
-	r.registered(ctx, key, err)
+	return nil
+}
+
+// replace replaces the list of webhooks as a whole. Apply cannot take away what
+// others wrote, and sometimes theirs and ours exclude each other: a webhook that
+// was given a service has no room for a URL.
+func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructured.Unstructured) error {
+	data, err := json.Marshal(map[string]any{"webhooks": want.Object["webhooks"]})
 	if err == nil {
-		klog.FromContext(ctx).Info("Registered", "kind", key.kind, "name", key.name, "restored", exists)
+		_, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("replacing the webhooks of %s %s: %w", key.kind, key.name, err)
+	}
+	return nil
 }
 
 func (r *Registrar) registered(_ context.Context, key configKey, err error) {
@@ -144,7 +165,7 @@ func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersi
 // names. Posterns that still run do not restore them.
 func Uninstall(ctx context.Context, client dynamic.Interface) ([]string, error) {
 	var removed []string
-	by := generation{started: time.Now().UTC().Format(time.RFC3339), digest: uninstalledDigest}
+	by := generation{started: time.Now().UTC().Format(generationTime), digest: uninstalledDigest}
 	for _, gvr := range resources() {
 		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
 		if err != nil {
@@ -175,60 +196,4 @@ func (r *Registrar) owner(ctx context.Context) (ref *metav1.OwnerReference, gone
 	}
 	r.owned = true
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, false, nil
-}
-
-// covers reports whether have says all that want says. Lists of named items are
-// compared by name, as server-side apply merges them; others as a whole.
-func covers(have, want any) bool {
-	switch want := want.(type) {
-	case map[string]any:
-		have, ok := have.(map[string]any)
-		if !ok {
-			return false
-		}
-		for k, w := range want {
-			if h, ok := have[k]; (!ok && w != nil) || !covers(h, w) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		have, ok := have.([]any)
-		if !ok {
-			return false
-		}
-		if byName := named(have); byName != nil && named(want) != nil {
-			for name, w := range named(want) {
-				if !covers(byName[name], w) {
-					return false
-				}
-			}
-			return true
-		}
-		if len(have) != len(want) {
-			return false
-		}
-		for i := range want {
-			if !covers(have[i], want[i]) {
-				return false
-			}
-		}
-		return true
-	}
-	return reflect.DeepEqual(have, want)
-}
-
-// named indexes a list by the field name of its items, or returns nil if not all
-// have one.
-func named(list []any) map[string]any {
-	out := map[string]any{}
-	for _, item := range list {
-		m, _ := item.(map[string]any)
-		name, ok := m["name"].(string)
-		if !ok {
-			return nil
-		}
-		out[name] = item
-	}
-	return out
 }

@@ -21,8 +21,12 @@ const GenerationAnnotation = "postern.dev/generation"
 // uninstalled: every Postern that runs leaves it deleted.
 const uninstalledDigest = "uninstalled"
 
+// generationTime is RFC 3339. With a fixed number of digits, and in UTC, order in
+// time is order of strings.
+const generationTime = "2006-01-02T15:04:05.000Z07:00"
+
 type generation struct {
-	started string // RFC 3339 in UTC, so that order in time is order of strings
+	started string
 	digest  string
 }
 
@@ -41,7 +45,7 @@ func newGeneration(d Deployment, services []AdmissionService, now time.Time) (ge
 			}
 		}
 	}
-	return generation{started: now.UTC().Format(time.RFC3339), digest: hex.EncodeToString(sum.Sum(nil)[:8])}, nil
+	return generation{started: now.UTC().Format(generationTime), digest: hex.EncodeToString(sum.Sum(nil)[:8])}, nil
 }
 
 func generationOf(u *unstructured.Unstructured) generation {
@@ -57,6 +61,7 @@ func (g generation) String() string { return g.started + "/" + g.digest }
 func (g generation) uninstalled() bool { return g.digest == uninstalledDigest }
 
 // newerThan reports whether g registers something else and started later than o.
+// Of two that started at the same moment one has to give way as well.
 func (g generation) newerThan(o generation) bool {
-	return g.digest != o.digest && g.started > o.started
+	return g.digest != o.digest && (g.started > o.started || g.started == o.started && g.digest > o.digest)
 }

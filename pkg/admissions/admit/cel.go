@@ -6,7 +6,11 @@ import "strings"
 // object.spec.containers, which is an empty list where anything on the way is
 // absent or null. Conditions must not fail for any object, and has alone fails
 // for one whose parent is not there.
-func CELList(path string) string {
+func CELList(path string) string { return CELValue(path, "[]") }
+
+// CELValue is CELList for any value at a path such as object.spec.nodeName, which
+// is the CEL given for otherwise where anything on the way is absent or null.
+func CELValue(path, otherwise string) string {
 	root, rest, _ := strings.Cut(path, ".")
 	guards := []string{root + " != null"}
 	steps := strings.Split(rest, ".")
@@ -14,5 +18,5 @@ func CELList(path string) string {
 		at := root + "." + strings.Join(steps[:i+1], ".")
 		guards = append(guards, "has("+at+")", at+" != null")
 	}
-	return "(" + strings.Join(guards, " && ") + " ? " + path + " : [])"
+	return "(" + strings.Join(guards, " && ") + " ? " + path + " : " + otherwise + ")"
 }

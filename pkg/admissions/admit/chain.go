@@ -112,7 +112,7 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 		}
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: true, Warnings: r.warnings, AuditAnnotations: r.audit}
-	if phase == Mutating && r.Object != nil {
+	if phase == Mutating {
 		// A failure here is ours; the object must not pass unchanged.
 		if resp.Patch, err = c.differ.patch(before, r.Object, ar.Object.Raw); err != nil {
 			return nil, fmt.Errorf("making the patch: %w", err)

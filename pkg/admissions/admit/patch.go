@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -9,7 +10,6 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
-	kjson "sigs.k8s.io/json"
 )
 
 // differ makes JSON patches (RFC 6902) of what plugins did to an object.
@@ -37,6 +37,9 @@ func (d *differ) patch(before, after runtime.Object, raw []byte) ([]byte, error)
 	if apiequality.Semantic.DeepEqual(before, after) {
 		return nil, nil
 	}
+	if before == nil || after == nil {
+		return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
+	}
 	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
 	if u, ok := before.(runtime.Unstructured); ok {
 		v, ok := after.(runtime.Unstructured)
@@ -48,8 +51,11 @@ func (d *differ) patch(before, after runtime.Object, raw []byte) ([]byte, error)
 	if b.Type() != a.Type() {
 		return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
 	}
+	// Numbers stay as they are written: some of this may be sent back.
 	var doc any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &doc); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&doc); err != nil {
 		return nil, fmt.Errorf("decoding the object: %w", err)
 	}
 	w := walk{fields: &d.fields}
@@ -102,7 +108,7 @@ func (w *walk) value(path string, b, a reflect.Value, raw any, mergeKey string) 
 			return w.mapping(path, b, a, doc)
 		}
 	case reflect.Slice:
-		if doc, ok := raw.([]any); ok && len(doc) == b.Len() {
+		if doc, ok := raw.([]any); ok && len(doc) == b.Len() && a.Len() > 0 {
 			return w.list(path, b, a, doc, mergeKey)
 		}
 	default:

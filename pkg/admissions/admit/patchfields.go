@@ -19,14 +19,8 @@ type jsonField struct {
 
 // omitted reports whether encoding/json leaves the field out.
 func (f jsonField) omitted(v reflect.Value) bool {
-	if f.omitZero {
-		if z, ok := reflect.TypeAssert[interface{ IsZero() bool }](v); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
-			if z.IsZero() {
-				return true
-			}
-		} else if v.IsZero() {
-			return true
-		}
+	if f.omitZero && isZero(v) {
+		return true
 	}
 	if !f.omitEmpty {
 		return false
@@ -39,6 +33,25 @@ func (f jsonField) omitted(v reflect.Value) bool {
 	default:
 		return v.IsZero()
 	}
+}
+
+// isZero reports whether omitzero leaves v out. Its type may have its own idea of
+// that, and metav1.Time has it for pointers only.
+func isZero(v reflect.Value) bool {
+	type zeroer interface{ IsZero() bool }
+	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		z, ok := v.Interface().(zeroer)
+		return v.IsNil() || (ok && z.IsZero())
+	}
+	if !v.CanAddr() {
+		box := reflect.New(v.Type()).Elem()
+		box.Set(v)
+		v = box
+	}
+	if z, ok := v.Addr().Interface().(zeroer); ok {
+		return z.IsZero()
+	}
+	return v.IsZero()
 }
 
 // fieldCache remembers the fields of struct types.

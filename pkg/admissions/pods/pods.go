@@ -5,12 +5,38 @@ package pods
 import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/alwayspullimages"
+	"github.com/postern-dev/postern/pkg/admissions/pods/defaulttolerationseconds"
+	"github.com/postern-dev/postern/pkg/admissions/pods/extendedresourcetoleration"
+	"github.com/postern-dev/postern/pkg/admissions/pods/limitpodhardantiaffinitytopology"
+	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
+	"github.com/postern-dev/postern/pkg/admissions/pods/nodedeclaredfeaturevalidator"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podgroupprotection"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podnodeselector"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podresizevalidator"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podtolerationrestriction"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podtopologylabels"
+	"github.com/postern-dev/postern/pkg/admissions/pods/priority"
+	"github.com/postern-dev/postern/pkg/admissions/pods/runtimeclass"
+	"github.com/postern-dev/postern/pkg/admissions/pods/serviceaccount"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.
 var Family = admit.Family{
 	Name: "pods",
 	Plugins: []*admit.Plugin{
+		limitpodhardantiaffinitytopology.Plugin,
+		limitranger.Plugin,
+		serviceaccount.Plugin,
 		alwayspullimages.Plugin,
+		podnodeselector.Plugin,
+		priority.Plugin,
+		defaulttolerationseconds.Plugin,
+		podtolerationrestriction.Plugin,
+		extendedresourcetoleration.Plugin,
+		podgroupprotection.Plugin,
+		runtimeclass.Plugin,
+		podtopologylabels.Plugin,
+		nodedeclaredfeaturevalidator.Plugin,
+		podresizevalidator.Plugin,
 	},
 }

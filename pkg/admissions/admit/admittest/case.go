@@ -1,0 +1,222 @@
+// Package admittest runs the cases of a plugin, the files of its testdata, over
+// the wire: through the router, with TLS and JSON, against fake clients. The same
+// files are read by other checks, which is why loading them and setting up what
+// they describe are exported.
+package admittest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// Case is one file of testdata: what there is, what is asked, what is wanted.
+type Case struct {
+	// File is where the case was read from.
+	File string `json:"-"`
+
+	// Config is the plugin's configuration: a document, or a string with its text.
+	Config json.RawMessage `json:"config"`
+	// Features are the gates that are not at their default.
+	Features map[string]bool `json:"features"`
+	// Cluster holds the objects that exist.
+	Cluster []json.RawMessage `json:"cluster"`
+	// Authorize lists the access reviews that are answered yes, or otherwise if
+	// they say so. All others are answered no.
+	Authorize []Access `json:"authorize"`
+	// Errors makes calls of the API server fail.
+	Errors []CallError `json:"errors"`
+	// Clock is the time at which the case begins.
+	Clock *metav1.Time `json:"clock"`
+	// Phase, "mutate" or "validate", leaves the other phase out.
+	Phase string `json:"phase"`
+	// Request and Want are a case of one request.
+	Request *Request `json:"request"`
+	Want    *Want    `json:"want"`
+	// Steps are several requests to one process, in order.
+	Steps []Step `json:"steps"`
+	// Parity is how the plugin of kube-apiserver differs, on purpose.
+	Parity Parity `json:"parity"`
+}
+
+// Step is one of several requests.
+type Step struct {
+	// After is how far the clock is moved before the request.
+	After   metav1.Duration `json:"after"`
+	Request Request         `json:"request"`
+	Want    Want            `json:"want"`
+}
+
+// Parity says where the plugin of kube-apiserver answers otherwise. A case that
+// cannot be had from it at all is skipped, with the reason.
+type Parity struct {
+	Skip   string  `json:"skip"`
+	Code   int32   `json:"code"`
+	Reason *string `json:"reason"`
+	// Message replaces the whole message.
+	Message string `json:"message"`
+}
+
+// Want is the outcome. What is not there is wanted empty: no warning, no audit
+// annotation, no change, no write.
+type Want struct {
+	// ConfigError is the error of the plugin's constructor, Failure the HTTP
+	// status of a request that could not be decided. Otherwise Allowed is there.
+	ConfigError string `json:"configError"`
+	Failure     int    `json:"failure"`
+	Allowed     *bool  `json:"allowed"`
+	// Reason and Code are those of Forbidden where neither is there.
+	Reason  string `json:"reason"`
+	Code    int32  `json:"code"`
+	Message string `json:"message"`
+	// Warnings and Audit are those of both phases together.
+	Warnings []string          `json:"warnings"`
+	Audit    map[string]string `json:"audit"`
+	// Object is the whole object after the change.
+	Object json.RawMessage `json:"object"`
+	// Writes are the calls of the API server that change something.
+	Writes []Write `json:"writes"`
+}
+
+// Load reads the cases of a folder.
+func Load(dir string) ([]*Case, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("listing cases: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no cases in %s", dir)
+	}
+	var cases []*Case
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading a case: %w", err)
+		}
+		c, err := Parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		c.File = file
+		cases = append(cases, c)
+	}
+	return cases, nil
+}
+
+// Name is the sentence that the file name is.
+func (c *Case) Name() string { return strings.TrimSuffix(filepath.Base(c.File), ".yaml") }
+
+// Parse reads one case. A field that does not exist is an error.
+func Parse(data []byte) (*Case, error) {
+	doc, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("not YAML: %w", err)
+	}
+	c := &Case{}
+	strict, err := kjson.UnmarshalStrict(doc, c)
+	if err := errors.Join(append(strict, err)...); err != nil {
+		return nil, err
+	}
+	if err := c.steps(); err != nil {
+		return nil, err
+	}
+	return c, c.check(bytes.HasPrefix(data, []byte("#")))
+}
+
+// steps makes a step of a single request.
+func (c *Case) steps() error {
+	single, many := c.Request != nil, c.Steps != nil
+	switch {
+	case c.Want != nil && c.Want.ConfigError != "":
+		if single || many {
+			return errors.New("want.configError and a request: there is no plugin that could answer it")
+		}
+	case single && !many && c.Want != nil:
+		c.Steps = []Step{{Request: *c.Request, Want: *c.Want}}
+	case many && !single && c.Want == nil:
+	default:
+		return errors.New("want either request and want, or steps that have them")
+	}
+	return nil
+}
+
+// check returns what makes the case meaningless.
+func (c *Case) check(commented bool) error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !commented {
+		wrong("the first line is no comment that says why the case is there")
+	}
+	if c.Phase != "" && c.Phase != router.PhaseMutate && c.Phase != router.PhaseValidate {
+		wrong("phase %q is neither %s nor %s", c.Phase, router.PhaseMutate, router.PhaseValidate)
+	}
+	for i := range c.Steps {
+		if err := c.Steps[i].Request.check(); err != nil {
+			wrong("request %d: %w", i+1, err)
+		}
+		if err := c.Steps[i].Want.complete(); err != nil {
+			wrong("want %d: %w", i+1, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// complete fills in what a denial says where nothing else is wanted.
+func (w *Want) complete() error {
+	switch {
+	case w.Failure != 0 && w.Allowed != nil:
+		return errors.New("a request that could not be decided is neither allowed nor denied")
+	case w.Failure != 0:
+		return nil
+	case w.Allowed == nil:
+		return errors.New("allowed is missing")
+	case *w.Allowed:
+		if w.Message != "" || w.Code != 0 || w.Reason != "" {
+			return errors.New("code, reason and message are those of a denial")
+		}
+		return nil
+	case w.Message == "":
+		return errors.New("a denial has a message")
+	case w.Object != nil:
+		return errors.New("a request that is denied has no object")
+	}
+	if w.Code == 0 && w.Reason == "" {
+		w.Code, w.Reason = 403, string(metav1.StatusReasonForbidden)
+	}
+	if w.Code == 0 {
+		return errors.New("a reason other than the default wants its code")
+	}
+	return nil
+}
+
+// ConfigData returns the configuration as the plugin gets it, nil if there is
+// none.
+func (c *Case) ConfigData() ([]byte, error) {
+	if len(c.Config) == 0 {
+		return nil, nil
+	}
+	var text string
+	if err := json.Unmarshal(c.Config, &text); err == nil {
+		return []byte(text), nil
+	}
+	return c.Config, nil
+}
+
+// Start is the time at which the case begins.
+func (c *Case) Start() time.Time {
+	if c.Clock != nil {
+		return c.Clock.Time
+	}
+	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+}

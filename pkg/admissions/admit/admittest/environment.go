@@ -1,0 +1,190 @@
+package admittest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/featuregate"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// Access is one access review and its answer. "*" is anything; a User that is not
+// there is anybody; all else has to be equal.
+type Access struct {
+	User        string `json:"user"`
+	Verb        string `json:"verb"`
+	Group       string `json:"group"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource"`
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+	// Allowed is true where it is not there.
+	Allowed *bool  `json:"allowed"`
+	Reason  string `json:"reason"`
+	// Error is that the review could not be had.
+	Error string `json:"error"`
+}
+
+// CallError makes calls of the API server fail. "*" is anything.
+type CallError struct {
+	Verb     string `json:"verb"`
+	Resource string `json:"resource"`
+	// Code is 500 where it is not there.
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// Environment is the cluster that a case describes.
+type Environment struct {
+	Client    *fake.Clientset
+	Dynamic   *dynamicfake.FakeDynamicClient
+	Informers informers.SharedInformerFactory
+	Mapper    meta.RESTMapper
+	Clock     *clocktesting.FakeClock
+
+	access []Access
+}
+
+// Environment makes the cluster of the case.
+func (c *Case) Environment() (*Environment, error) {
+	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize}
+	var typed, custom []runtime.Object
+	for i, raw := range c.Cluster {
+		obj, err := decodeStrictly(raw)
+		if err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+		if _, ok := obj.(*unstructured.Unstructured); ok {
+			custom = append(custom, obj)
+			continue
+		}
+		typed = append(typed, obj)
+	}
+	// The other constructor, which is for server-side apply, is slow.
+	e.Client = fake.NewSimpleClientset(typed...) //nolint:staticcheck // see above
+	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), customKinds(), custom...)
+	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
+	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
+	for _, f := range c.Errors {
+		e.Client.PrependReactor(f.Verb, f.Resource, f.react)
+		e.Dynamic.PrependReactor(f.Verb, f.Resource, f.react)
+	}
+	return e, nil
+}
+
+// decodeStrictly returns the typed object, or an unstructured one of a kind that
+// k8s.io/api does not have.
+func decodeStrictly(raw []byte) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &u.Object); err != nil {
+		return nil, fmt.Errorf("decoding an object: %w", err)
+	}
+	gvk := u.GroupVersionKind()
+	if gvk.Kind == "" || gvk.Version == "" || u.GetName() == "" {
+		return nil, errors.New("want an object with apiVersion, kind and metadata.name")
+	}
+	if namespaced(gvk.GroupKind()) && u.GetNamespace() == "" {
+		return nil, fmt.Errorf("%s %s has no metadata.namespace", gvk.Kind, u.GetName())
+	}
+	obj, err := scheme.Scheme.New(gvk)
+	if runtime.IsNotRegisteredError(err) {
+		return u, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, obj, true); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", gvk.Kind, u.GetName(), err)
+	}
+	return obj, nil
+}
+
+// Deps is what a plugin gets of the cluster, with the gates that it looks at.
+func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Deps, error) {
+	gate := featuregate.NewFeatureGate()
+	if err := gate.Add(p.Features); err != nil {
+		return admit.Deps{}, fmt.Errorf("feature gates: %w", err)
+	}
+	if err := gate.SetFromMap(features); err != nil {
+		return admit.Deps{}, fmt.Errorf("features: %w", err)
+	}
+	return admit.Deps{
+		Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, RESTMapper: e.Mapper,
+		Authorize: admit.NewAuthorize(e.Client), Features: gate, Clock: e.Clock,
+	}, nil
+}
+
+// Decide answers an access review as the case has it.
+func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) (allowed bool, reason string, err error) {
+	for _, x := range e.access {
+		same := x.User == "" || is(x.User, user)
+		for _, pair := range [][2]string{{x.Verb, a.Verb}, {x.Group, a.Group}, {x.Resource, a.Resource}, {x.Subresource, a.Subresource}, {x.Namespace, a.Namespace}, {x.Name, a.Name}} {
+			same = same && is(pair[0], pair[1])
+		}
+		if !same {
+			continue
+		}
+		if x.Error != "" {
+			return false, "", errors.New(x.Error)
+		}
+		return x.Allowed == nil || *x.Allowed, x.Reason, nil
+	}
+	return false, "", nil
+}
+
+func is(pattern, s string) bool { return pattern == "*" || pattern == s }
+
+func (e *Environment) review(action clienttesting.Action) (bool, runtime.Object, error) {
+	create, ok := action.(clienttesting.CreateAction)
+	if !ok {
+		return false, nil, nil
+	}
+	review, ok := create.GetObject().(*authorizationv1.SubjectAccessReview)
+	if !ok || review.Spec.ResourceAttributes == nil {
+		return true, nil, apierrors.NewBadRequest("an access review without resource attributes")
+	}
+	out := review.DeepCopy()
+	var err error
+	out.Status.Allowed, out.Status.Reason, err = e.Decide(review.Spec.User, *review.Spec.ResourceAttributes)
+	return true, out, err
+}
+
+func (f CallError) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	code := f.Code
+	if code == 0 {
+		code = http.StatusInternalServerError
+	}
+	resource := action.GetResource()
+	status := apierrors.NewGenericServerResponse(code, action.GetVerb(), schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, "", f.Message, 0, false)
+	status.ErrStatus.Message = f.Message
+	return true, nil, status
+}
+
+// Actions returns the calls so far.
+func (e *Environment) Actions() []clienttesting.Action {
+	return append(e.Client.Actions(), e.Dynamic.Actions()...)
+}
+
+// Writes returns the calls so far that changed something.
+func (e *Environment) Writes() ([]Write, error) { return writes(e.Actions()) }
+
+// ClearActions forgets the calls so far.
+func (e *Environment) ClearActions() {
+	e.Client.ClearActions()
+	e.Dynamic.ClearActions()
+}

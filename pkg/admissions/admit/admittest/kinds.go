@@ -1,0 +1,89 @@
+package admittest
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// subresources are the kinds that only a subresource takes.
+func subresources() map[schema.GroupKind]string {
+	return map[schema.GroupKind]string{
+		{Kind: "Binding"}:                                      "pods/binding",
+		{Kind: "PodExecOptions"}:                               "pods/exec",
+		{Kind: "PodAttachOptions"}:                             "pods/attach",
+		{Kind: "PodPortForwardOptions"}:                        "pods/portforward",
+		{Kind: "PodProxyOptions"}:                              "pods/proxy",
+		{Kind: "NodeProxyOptions"}:                             "nodes/proxy",
+		{Kind: "ServiceProxyOptions"}:                          "services/proxy",
+		{Group: "policy", Kind: "Eviction"}:                    "pods/eviction",
+		{Group: "authentication.k8s.io", Kind: "TokenRequest"}: "serviceaccounts/token",
+	}
+}
+
+// clusterScoped are the kinds of k8s.io/api that are in no namespace, and those of
+// our own resources.
+func clusterScoped() map[schema.GroupKind]bool {
+	out := map[schema.GroupKind]bool{}
+	for group, kinds := range map[string][]string{
+		"":                             {"Namespace", "Node", "PersistentVolume", "ComponentStatus"},
+		"admissionregistration.k8s.io": {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
+		"apiextensions.k8s.io":         {"CustomResourceDefinition"},
+		"apiregistration.k8s.io":       {"APIService"},
+		"authentication.k8s.io":        {"TokenReview", "SelfSubjectReview"},
+		"authorization.k8s.io":         {"SubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview"},
+		"certificates.k8s.io":          {"CertificateSigningRequest", "ClusterTrustBundle"},
+		"flowcontrol.apiserver.k8s.io": {"FlowSchema", "PriorityLevelConfiguration"},
+		"internal.apiserver.k8s.io":    {"StorageVersion"},
+		"networking.k8s.io":            {"IngressClass", "IPAddress", "ServiceCIDR"},
+		"node.k8s.io":                  {"RuntimeClass"},
+		"policy":                       {"PodSecurityPolicy"},
+		"policy.postern.dev":           {"PodSecurityPolicy"},
+		"rbac.authorization.k8s.io":    {"ClusterRole", "ClusterRoleBinding"},
+		"resource.k8s.io":              {"DeviceClass", "DeviceTaintRule", "ResourceSlice"},
+		"scheduling.k8s.io":            {"PriorityClass"},
+		"storage.k8s.io":               {"CSIDriver", "CSINode", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"},
+		"storagemigration.k8s.io":      {"StorageVersionMigration"},
+	} {
+		for _, kind := range kinds {
+			out[schema.GroupKind{Group: group, Kind: kind}] = true
+		}
+	}
+	return out
+}
+
+// namespaced reports whether objects of a kind that we know have a namespace. Of
+// what we do not know, such as the options of a CONNECT, nothing is asked.
+func namespaced(kind schema.GroupKind) bool {
+	if _, sub := subresources()[kind]; sub || clusterScoped()[kind] {
+		return false
+	}
+	return scheme.Scheme.IsGroupRegistered(kind.Group) || kind.Group == ""
+}
+
+// customKinds are our own resources, which k8s.io/api does not have.
+func customKinds() map[schema.GroupVersionResource]string {
+	return map[schema.GroupVersionResource]string{
+		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}: "PodSecurityPolicyList",
+		{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"}:  "PodPresetList",
+	}
+}
+
+// restMapper knows all kinds of k8s.io/api and our own.
+func restMapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())
+	add := func(gvk schema.GroupVersionKind) {
+		scope := meta.RESTScopeNamespace
+		if clusterScoped()[gvk.GroupKind()] {
+			scope = meta.RESTScopeRoot
+		}
+		m.Add(gvk, scope)
+	}
+	for gvk := range scheme.Scheme.AllKnownTypes() {
+		add(gvk)
+	}
+	for gvr, list := range customKinds() {
+		add(gvr.GroupVersion().WithKind(list[:len(list)-len("List")]))
+	}
+	return m
+}

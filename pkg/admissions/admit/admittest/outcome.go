@@ -1,0 +1,107 @@
+package admittest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// Outcome is what became of a request after both phases.
+type Outcome struct {
+	Allowed  bool
+	Status   metav1.Status
+	Warnings []string
+	Audit    map[string]string
+	// Object is the object after the phases, Changed says that it is another one.
+	Object  []byte
+	Changed bool
+	// Failure is the answer where the request could not be decided.
+	Failure *HTTPError
+}
+
+// Play sends a request through the phases of the case, as the API server does. An
+// error says that an answer was no good, whatever the case wants.
+func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error) {
+	ar, err := r.Admission()
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}
+	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
+		if !s.Has(phase) || (c.Phase != "" && c.Phase != phase) {
+			continue
+		}
+		if err := s.play(ctx, phase, ar, out); err != nil {
+			return nil, fmt.Errorf("%s: %w", phase, err)
+		}
+		if !out.Allowed {
+			return out, nil
+		}
+	}
+	return out, nil
+}
+
+// play sends a request through one phase, and once more after a change: plugins
+// are called again when a later webhook changed the object.
+func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, out *Outcome) error {
+	resp, err := s.Post(ctx, phase, ar)
+	var failure *HTTPError
+	if errors.As(err, &failure) {
+		out.Allowed, out.Failure = false, failure
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	out.Warnings = append(out.Warnings, resp.Warnings...)
+	maps.Copy(out.Audit, resp.AuditAnnotations)
+	if !resp.Allowed {
+		out.Allowed = false
+		if resp.Result == nil {
+			return errors.New("a denial without a status")
+		}
+		out.Status = *resp.Result
+		return nil
+	}
+	if resp.Patch == nil || phase == router.PhaseValidate {
+		return nil
+	}
+	if ar.Object.Raw, err = Apply(ar.Object.Raw, resp.Patch); err != nil {
+		return err
+	}
+	out.Object, out.Changed = ar.Object.Raw, true
+	again, err := s.Post(ctx, phase, ar)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the second call: %w", err)
+	case !again.Allowed:
+		return fmt.Errorf("the second call denied what the first one made: %s", again.Result.Message)
+	case again.Patch != nil:
+		return fmt.Errorf("the second call changed what the first one made: %s", again.Patch)
+	}
+	return nil
+}
+
+// Apply applies a JSON patch as the API server does.
+func Apply(object, patch []byte) ([]byte, error) {
+	ops, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the patch: %w", err)
+	}
+	changed, err := ops.Apply(object)
+	if err != nil {
+		return nil, fmt.Errorf("applying the patch %s: %w", patch, err)
+	}
+	if bytes.Equal(changed, object) {
+		return nil, fmt.Errorf("the patch changes nothing: %s", patch)
+	}
+	return changed, nil
+}

@@ -1,0 +1,96 @@
+package intree
+
+import (
+	"context"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// initialize gives the plugin what it wants of what there is. The interfaces are
+// those of k8s.io/apiserver/pkg/admission/initializer, in its order. It has some
+// more, such as the quota configuration: a plugin that cannot do without them
+// says so when its initialization is validated.
+func initialize(plugin admission.Interface, d admit.Deps) {
+	if p, ok := plugin.(interface{ SetDrainedNotification(<-chan struct{}) }); ok {
+		// Never closed: when the last request is drained, the process ends.
+		p.SetDrainedNotification(make(chan struct{}))
+	}
+	if p, ok := plugin.(interface {
+		InspectFeatureGates(featuregate.FeatureGate)
+	}); ok {
+		p.InspectFeatureGates(d.Features)
+	}
+	if p, ok := plugin.(interface {
+		SetExternalKubeClientSet(kubernetes.Interface)
+	}); ok {
+		p.SetExternalKubeClientSet(d.Client)
+	}
+	if p, ok := plugin.(interface{ SetDynamicClient(dynamic.Interface) }); ok {
+		p.SetDynamicClient(d.Dynamic)
+	}
+	if p, ok := plugin.(interface {
+		SetExternalKubeInformerFactory(informers.SharedInformerFactory)
+	}); ok {
+		p.SetExternalKubeInformerFactory(d.Informers)
+	}
+	if p, ok := plugin.(interface {
+		SetUnconditionalAuthorizer(authorizer.UnconditionalAuthorizer)
+	}); ok {
+		p.SetUnconditionalAuthorizer(newAuthorizer(d.Authorize))
+	}
+	if p, ok := plugin.(interface{ SetAuthorizer(authorizer.Authorizer) }); ok {
+		p.SetAuthorizer(newAuthorizer(d.Authorize))
+	}
+	if p, ok := plugin.(interface{ SetRESTMapper(meta.RESTMapper) }); ok {
+		p.SetRESTMapper(d.RESTMapper)
+	}
+}
+
+// newAuthorizer returns an authorizer that asks by access reviews. What is not
+// allowed is no opinion, as in a chain of authorizers where none had one.
+func newAuthorizer(ask admit.AuthorizeFunc) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		d, err := ask(ctx, reviewOf(a))
+		switch {
+		case err != nil:
+			return authorizer.DecisionNoOpinion, "", err
+		case d.Allowed:
+			return authorizer.DecisionAllow, d.Reason, nil
+		default:
+			return authorizer.DecisionNoOpinion, d.Reason, nil
+		}
+	})
+}
+
+// reviewOf leaves out field and label selectors: they only narrow what is asked
+// for, so without them nobody is allowed more.
+func reviewOf(a authorizer.Attributes) authorizationv1.SubjectAccessReviewSpec {
+	var spec authorizationv1.SubjectAccessReviewSpec
+	if u := a.GetUser(); u != nil {
+		spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
+		for k, v := range u.GetExtra() {
+			if spec.Extra == nil {
+				spec.Extra = map[string]authorizationv1.ExtraValue{}
+			}
+			spec.Extra[k] = v
+		}
+	}
+	if !a.IsResourceRequest() {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.GetPath(), Verb: a.GetVerb()}
+		return spec
+	}
+	spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
+		Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(),
+	}
+	return spec
+}

@@ -1,0 +1,17 @@
+// Package always is the family of the plugins that decide without looking.
+package always
+
+import (
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/always/alwaysadmit"
+	"github.com/postern-dev/postern/pkg/admissions/always/alwaysdeny"
+)
+
+// Family lists the plugins in kube-apiserver's recommended order.
+var Family = admit.Family{
+	Name: "always",
+	Plugins: []*admit.Plugin{
+		alwaysadmit.Plugin,
+		alwaysdeny.Plugin,
+	},
+}

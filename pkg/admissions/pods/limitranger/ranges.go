@@ -1,0 +1,105 @@
+package limitranger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/cache"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const (
+	// recentNamespaces and recentTTL bound what is remembered of live lists.
+	recentNamespaces = 10000
+	recentTTL        = 30 * time.Second
+	// listTimeout bounds a live list, which outlives the request that began it.
+	listTimeout = 10 * time.Second
+)
+
+// ranges finds the LimitRanges of a namespace: in the informer's cache, or, where
+// that has none, in the API server. Someone who creates a namespace, its
+// LimitRange and a pod in one breath is ahead of the cache. The live answer is
+// remembered, because most namespaces have no LimitRange.
+type ranges struct {
+	lister corev1listers.LimitRangeLister
+	client corev1client.LimitRangesGetter
+	recent *cache.LRUExpireCache
+	group  singleflight.Group
+}
+
+func newRanges(d admit.Deps) *ranges {
+	informer := d.Informers.Core().V1().LimitRanges()
+	informer.Informer()
+	return &ranges{
+		lister: informer.Lister(),
+		client: d.Client.CoreV1(),
+		recent: cache.NewLRUExpireCacheWithClock(recentNamespaces, d.Clock),
+	}
+}
+
+// of returns the LimitRanges of a namespace by name. They are shared: nobody may
+// change them.
+func (l *ranges) of(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+	items, err := l.lister.LimitRanges(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing the limit ranges of namespace %s in the cache: %w", namespace, err)
+	}
+	if len(items) == 0 {
+		return l.live(ctx, namespace)
+	}
+	// The cache has caught up. What was remembered must not come back when the
+	// last LimitRange is deleted.
+	l.recent.Remove(namespace)
+	sortByName(items)
+	return items, nil
+}
+
+// live returns what the API server has, as of 30 seconds ago at the earliest.
+// Requests that ask at the same time share one call, which therefore does not end
+// with the request that came first.
+func (l *ranges) live(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+	if known, ok := l.recent.Get(namespace); ok {
+		items, _ := known.([]*corev1.LimitRange)
+		return items, nil
+	}
+	answer := l.group.DoChan(namespace, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+		defer cancel()
+		return l.list(ctx, namespace)
+	})
+	select {
+	case a := <-answer:
+		items, _ := a.Val.([]*corev1.LimitRange)
+		return items, a.Err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("listing the limit ranges of namespace %s: %w", namespace, ctx.Err())
+	}
+}
+
+func (l *ranges) list(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+	list, err := l.client.LimitRanges(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the limit ranges of namespace %s: %w", namespace, err)
+	}
+	items := make([]*corev1.LimitRange, 0, len(list.Items))
+	for i := range list.Items {
+		items = append(items, &list.Items[i])
+	}
+	sortByName(items)
+	l.recent.Add(namespace, items, recentTTL)
+	return items, nil
+}
+
+func sortByName(items []*corev1.LimitRange) {
+	slices.SortFunc(items, func(a, b *corev1.LimitRange) int { return cmp.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,85 @@
+package nodedeclaredfeaturevalidator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features/dranodeallocatableresources"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// slice refuses devices that stand for resources of nodes that do not know that
+// devices can.
+func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resourcev1.ResourceSlice) error {
+	for i := range slice.Spec.Devices {
+		device := &slice.Spec.Devices[i]
+		if len(device.NodeAllocatableResources) == 0 {
+			continue
+		}
+		nodes, err := v.nodesOf(ctx, r, device.Name, placeOf(&slice.Spec, device))
+		if err != nil {
+			return err
+		}
+		for _, node := range nodes {
+			if !slices.Contains(node.Status.DeclaredFeatures, dranodeallocatableresources.DRANodeAllocatableResourcesFeature) {
+				return admit.Forbidden(r, fmt.Errorf("node %q does not support %s feature", node.Name, dranodeallocatableresources.DRANodeAllocatableResourcesFeature))
+			}
+		}
+		if !ptr.Deref(slice.Spec.PerDeviceNodeSelection, false) {
+			// The other devices are on the same nodes.
+			return nil
+		}
+	}
+	return nil
+}
+
+// place is where a device is: on the named node, else on those of the selector,
+// else on all or on none.
+type place struct {
+	node     string
+	selector *corev1.NodeSelector
+	all      bool
+}
+
+func placeOf(slice *resourcev1.ResourceSliceSpec, device *resourcev1.Device) place {
+	if ptr.Deref(slice.PerDeviceNodeSelection, false) {
+		return place{ptr.Deref(device.NodeName, ""), device.NodeSelector, ptr.Deref(device.AllNodes, false)}
+	}
+	return place{ptr.Deref(slice.NodeName, ""), slice.NodeSelector, ptr.Deref(slice.AllNodes, false)}
+}
+
+// nodesOf returns the nodes of a device in the order of their names.
+func (v *validator) nodesOf(ctx context.Context, r *admit.Request, device string, p place) ([]*corev1.Node, error) {
+	if p.node != "" {
+		node, err := v.node(ctx, p.node)
+		if apierrors.IsNotFound(err) {
+			return nil, admit.Forbidden(r, fmt.Errorf("node %q not found for device %q", p.node, device))
+		}
+		return []*corev1.Node{node}, err
+	}
+	if p.selector == nil && !p.all {
+		return nil, admit.Forbidden(r, fmt.Errorf("device %q in ResourceSlice has NodeAllocatableResources but does not map to any nodes", device))
+	}
+	nodes, err := v.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes for device %s: %w", device, err)
+	}
+	if p.selector != nil {
+		selector, err := nodeaffinity.NewNodeSelector(p.selector)
+		if err != nil {
+			return nil, admit.BadRequest(fmt.Errorf("failed to create node selector: %w", err))
+		}
+		nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !selector.Match(n) })
+	}
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, nil
+}

@@ -1,0 +1,118 @@
+// Package podnodeselector gives every pod the node selector of its namespace, and
+// keeps it to the labels that are allowed there. See README.md.
+package podnodeselector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// annotation of a namespace is the selector of its pods.
+const annotation = "scheduler.alpha.kubernetes.io/node-selector"
+
+// Plugin is PodNodeSelector.
+//
+// Upstream: plugin/pkg/admission/podnodeselector.
+var Plugin = &admit.Plugin{
+	Name:  "PodNodeSelector",
+	Rules: []admit.Rule{admit.On("pods", admissionv1.Create)},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		selectors, err := load(data)
+		if err != nil {
+			return admit.Handler{}, err
+		}
+		p := &plugin{
+			selectors:  selectors,
+			namespaces: d.Informers.Core().V1().Namespaces().Lister(),
+			live:       d.Client.CoreV1().Namespaces(),
+		}
+		return admit.Handler{Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate)}, nil
+	},
+}
+
+type plugin struct {
+	// selectors are the cluster's default, and what is allowed in each namespace.
+	selectors  map[string]labels.Set
+	namespaces corev1listers.NamespaceLister
+	live       typedcorev1.NamespaceInterface
+}
+
+func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+	own, err := p.namespaceSelector(ctx, r)
+	if err != nil {
+		return err
+	}
+	// Where the two conflict it does not matter which one wins: check says no.
+	merged := labels.Merge(own, pod.Spec.NodeSelector)
+	if err := p.check(r, pod, own, merged); err != nil {
+		return err
+	}
+	if len(merged) > len(pod.Spec.NodeSelector) {
+		pod.Spec.NodeSelector = merged
+	}
+	return nil
+}
+
+func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+	own, err := p.namespaceSelector(ctx, r)
+	if err != nil {
+		return err
+	}
+	return p.check(r, pod, own, pod.Spec.NodeSelector)
+}
+
+// check refuses a pod that contradicts its namespace, or whose selector, in the
+// end, has a label that is not allowed in the namespace.
+func (p *plugin) check(r *admit.Request, pod *corev1.Pod, own, merged labels.Set) error {
+	if labels.Conflicts(own, pod.Spec.NodeSelector) {
+		return forbidden(r, pod, "pod node label selector conflicts with its namespace node label selector")
+	}
+	allowed := p.selectors[r.Namespace]
+	if len(allowed) == 0 {
+		return nil
+	}
+	for key, value := range merged {
+		if v, ok := allowed[key]; !ok || v != value {
+			return forbidden(r, pod, "pod node label selector labels conflict with its namespace whitelist")
+		}
+	}
+	return nil
+}
+
+// forbidden names the pod as kube-apiserver's plugin does, which does not look at
+// generateName.
+func forbidden(r *admit.Request, pod *corev1.Pod, why string) error {
+	resource := corev1.Resource(r.Resource.Resource)
+	return apierrors.NewForbidden(resource, pod.Name, errors.New(why))
+}
+
+// namespaceSelector returns what the namespace's annotation says, even if that is
+// nothing, else the default of the cluster.
+func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (labels.Set, error) {
+	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, admit.ForbiddenAs(r, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", r.Namespace)))
+	case err != nil:
+		return nil, fmt.Errorf("looking up namespace %s: %w", r.Namespace, err)
+	}
+	text, ok := ns.Annotations[annotation]
+	if !ok {
+		return p.selectors[clusterDefault], nil
+	}
+	selector, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return nil, admit.ForbiddenAs(r, err)
+	}
+	return selector, nil
+}

@@ -1,0 +1,113 @@
+// Package podresizevalidator refuses to resize a pod beyond what its node has. See
+// README.md.
+package podresizevalidator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// The types of the causes that a refusal has.
+const (
+	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
+	nodeCapacity        metav1.CauseType = "NodeCapacity"
+)
+
+const inPlacePodVerticalScaling featuregate.Feature = "InPlacePodVerticalScaling"
+
+// Plugin is PodResizeValidator.
+//
+// Upstream: plugin/pkg/admission/podresize.
+var Plugin = &admit.Plugin{
+	Name:  "PodResizeValidator",
+	Rules: []admit.Rule{admit.On("pods/resize", admissionv1.Update)},
+	Features: map[featuregate.Feature]featuregate.FeatureSpec{
+		// It cannot be switched off in an API server of version 1.35, but in older ones.
+		inPlacePodVerticalScaling: {Default: true, PreRelease: featuregate.GA},
+	},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		if err := admit.NoConfig(data); err != nil {
+			return admit.Handler{}, err
+		}
+		if !d.Features.Enabled(inPlacePodVerticalScaling) {
+			// Upstream: the plugin stays, and does nothing.
+			return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
+		}
+		informer := d.Informers.Core().V1().Nodes()
+		informer.Informer()
+		n := &nodes{lister: informer.Lister(), client: d.Client.CoreV1().Nodes()}
+		return admit.Handler{Validate: admit.Typed(n.validate)}, nil
+	},
+}
+
+type nodes struct {
+	lister corev1listers.NodeLister
+	client corev1client.NodeInterface
+}
+
+func (n *nodes) validate(ctx context.Context, r *admit.Request, pod, old *corev1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	if old == nil {
+		return admit.BadRequest(fmt.Errorf("expected an old pod but got a %T", r.OldObject))
+	}
+	// The API server counts a generation for each change of the spec.
+	if old.Generation == pod.Generation {
+		return nil
+	}
+	node, err := admit.Lookup(ctx, n.lister, n.client, pod.Spec.NodeName)
+	if apierrors.IsNotFound(err) {
+		return admit.Forbidden(r, fmt.Errorf("node %q not found", pod.Spec.NodeName))
+	}
+	if err != nil {
+		return fmt.Errorf("looking up node %s: %w", pod.Spec.NodeName, err)
+	}
+	// Upstream: a node without the label is taken for one of Linux.
+	if os, ok := node.Labels[corev1.LabelOSStable]; ok && os != "linux" {
+		return refused(r, unsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, os))
+	}
+	if err := exceeds(pod, node.Status.Allocatable); err != nil {
+		return refused(r, nodeCapacity, err)
+	}
+	return nil
+}
+
+// exceeds says what the pod asks for beyond what the node could give to any pod.
+// What other pods have of it is the kubelet's to know.
+func exceeds(pod *corev1.Pod, allocatable corev1.ResourceList) error {
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	var over []string
+	if got, most := requests.Cpu(), allocatable.Cpu(); got.Cmp(*most) > 0 {
+		over = append(over, fmt.Sprintf("cpu, requested: %d, allocatable: %d", got.MilliValue(), most.MilliValue()))
+	}
+	if got, most := requests.Memory(), allocatable.Memory(); got.Cmp(*most) > 0 {
+		over = append(over, fmt.Sprintf("memory, requested: %d, allocatable: %d", got.Value(), most.Value()))
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	return fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(over, "; "))
+}
+
+// refused is a denial with a cause that a client can tell from others.
+func refused(r *admit.Request, cause metav1.CauseType, err error) error {
+	denial := admit.Forbidden(r, err)
+	if status, ok := errors.AsType[*apierrors.StatusError](denial); ok {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+	}
+	return denial
+}

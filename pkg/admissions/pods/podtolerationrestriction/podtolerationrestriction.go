@@ -1,0 +1,117 @@
+// Package podtolerationrestriction gives every pod the tolerations of its
+// namespace, and refuses one that tolerates more than it may. See README.md.
+package podtolerationrestriction
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// The annotations of a namespace are lists of tolerations in JSON. An empty one
+// is an empty list; one that is not there leaves it to the configuration.
+const (
+	defaultAnnotation   = "scheduler.alpha.kubernetes.io/defaultTolerations"
+	whitelistAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+)
+
+// Plugin is PodTolerationRestriction.
+//
+// Upstream: plugin/pkg/admission/podtolerationrestriction.
+var Plugin = &admit.Plugin{
+	Name:     "PodTolerationRestriction",
+	Rules:    []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
+	Features: admit.QOSFeatures(),
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		c, err := load(data)
+		if err != nil {
+			return admit.Handler{}, err
+		}
+		p := &plugin{
+			config:     c,
+			features:   d.Features,
+			namespaces: d.Informers.Core().V1().Namespaces().Lister(),
+			live:       d.Client.CoreV1().Namespaces(),
+		}
+		return admit.Handler{Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate)}, nil
+	},
+}
+
+type plugin struct {
+	config     config
+	features   featuregate.FeatureGate
+	namespaces corev1listers.NamespaceLister
+	live       typedcorev1.NamespaceInterface
+}
+
+func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.Pod) error {
+	var extra []corev1.Toleration
+	if r.Operation == admissionv1.Create {
+		var err error
+		if extra, _, err = p.tolerations(ctx, r, defaultAnnotation, p.config.Default); err != nil {
+			return err
+		}
+	}
+	// The kubelet puts the taint on a node that runs out of memory, where only
+	// pods that asked for none have to stay away.
+	if admit.QOSClass(pod, p.features) != corev1.PodQOSBestEffort {
+		extra = append(extra, corev1.Toleration{
+			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		})
+	}
+	if len(extra) > 0 {
+		pod.Spec.Tolerations = admit.MergeTolerations(pod.Spec.Tolerations, extra)
+	}
+	return p.validate(ctx, r, pod, old)
+}
+
+func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+	if len(pod.Spec.Tolerations) == 0 {
+		return nil
+	}
+	whitelist, scope, err := p.tolerations(ctx, r, whitelistAnnotation, p.config.Whitelist)
+	if err != nil || len(whitelist) == 0 {
+		return err
+	}
+	for _, t := range pod.Spec.Tolerations {
+		if !slices.ContainsFunc(whitelist, func(w corev1.Toleration) bool { return admit.TolerationCovers(w, t) }) {
+			return admit.ForbiddenAs(r, fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope))
+		}
+	}
+	return nil
+}
+
+// tolerations returns those of the annotation if the namespace has it, else a
+// copy of the cluster's, and whose they are.
+func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation string, cluster []corev1.Toleration) (list []corev1.Toleration, scope string, err error) {
+	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
+	if apierrors.IsNotFound(err) {
+		return nil, "", err
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("looking up namespace %s: %w", r.Namespace, err)
+	}
+	text, ok := ns.Annotations[annotation]
+	if !ok {
+		for _, t := range cluster {
+			list = append(list, *t.DeepCopy())
+		}
+		return list, "cluster", nil
+	}
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return nil, "", admit.ForbiddenAs(r, err)
+		}
+	}
+	return list, "namespace", nil
+}

@@ -1,0 +1,91 @@
+// Package podtopologylabels copies the zone and the region of a node to the pods
+// that are bound to it, so that they know where they run. See README.md.
+package podtopologylabels
+
+import (
+	"context"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const gate featuregate.Feature = "PodTopologyLabelsAdmission"
+
+// Plugin is PodTopologyLabels.
+//
+// Upstream: plugin/pkg/admission/podtopologylabels.
+var Plugin = &admit.Plugin{
+	Name: "PodTopologyLabels",
+	Rules: []admit.Rule{
+		admit.On("pods", admissionv1.Create).If(admit.CELValue("object.spec.nodeName", "''") + " != ''"),
+		admit.On("pods/binding", admissionv1.Create).If(admit.CELValue("object.target.kind", "''") + " == 'Node'"),
+	},
+	Features: map[featuregate.Feature]featuregate.FeatureSpec{gate: {Default: true, PreRelease: featuregate.Beta}},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		keys, err := load(data)
+		if err != nil || !d.Features.Enabled(gate) {
+			return admit.Handler{}, err
+		}
+		p := &plugin{keys: keys, nodes: d.Informers.Core().V1().Nodes().Lister()}
+		pod, binding := admit.Typed(p.pod), admit.Typed(p.binding)
+		return admit.Handler{Mutate: func(ctx context.Context, r *admit.Request) error {
+			if r.SubResource == "binding" {
+				return binding(ctx, r)
+			}
+			return pod(ctx, r)
+		}}, nil
+	},
+}
+
+type plugin struct {
+	// keys are those of the labels that are copied.
+	keys  []string
+	nodes corev1listers.NodeLister
+}
+
+// pod is for pods that are created on a node, without a scheduler.
+func (p *plugin) pod(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	return p.label(&pod.ObjectMeta, pod.Spec.NodeName)
+}
+
+// binding is for what a scheduler sends. The API server puts the labels of the
+// binding on the pod.
+func (p *plugin) binding(_ context.Context, _ *admit.Request, binding, _ *corev1.Binding) error {
+	if binding.Target.Kind != "Node" {
+		return nil
+	}
+	return p.label(&binding.ObjectMeta, binding.Target.Name)
+}
+
+// label overwrites what is there. A node that nobody knows has no labels: to
+// schedule must not depend on it.
+func (p *plugin) label(object *metav1.ObjectMeta, nodeName string) error {
+	node, err := p.nodes.Get(nodeName)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking up node %s: %w", nodeName, err)
+	}
+	for _, key := range p.keys {
+		value, ok := node.Labels[key]
+		if !ok {
+			continue
+		}
+		if object.Labels == nil {
+			object.Labels = map[string]string{}
+		}
+		object.Labels[key] = value
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package serviceaccount
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const (
+	// defaultTries is how often the API server is asked for a default account: the
+	// controller makes it shortly after the namespace.
+	defaultTries = 10
+	// minPause is the shortest pause between two of them, the longest is twice that.
+	minPause = 100 * time.Millisecond
+)
+
+// accounts finds service accounts.
+type accounts struct {
+	lister corev1listers.ServiceAccountLister
+	client corev1client.ServiceAccountsGetter
+}
+
+func newAccounts(d admit.Deps) accounts {
+	informer := d.Informers.Core().V1().ServiceAccounts()
+	informer.Informer()
+	return accounts{lister: informer.Lister(), client: d.Client.CoreV1()}
+}
+
+// get returns an account, or nil where there is none.
+func (a accounts) get(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	live := a.client.ServiceAccounts(namespace)
+	account, err := admit.Lookup(ctx, a.lister.ServiceAccounts(namespace), live, name)
+	if name == defaultAccount {
+		interval := wait.Jitter(minPause, 1)
+		for tries := 1; apierrors.IsNotFound(err) && tries < defaultTries && pause(ctx, interval); tries++ {
+			account, err = live.Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return account, nil
+}
+
+// pause waits, and reports whether it is worth asking again. It does not wait
+// where as much time would not be left for that as for the pause: what is known
+// now is an answer, what comes after the deadline is none.
+func pause(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 2*d {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,74 @@
+package serviceaccount
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const (
+	// tokenVolumePrefix starts the name of the volume with the token.
+	tokenVolumePrefix = "kube-api-access-"
+	// tokenMountPath is where clients look for it.
+	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+	// tokenSeconds is an hour and seven seconds: the API server knows by it a token
+	// that was mounted without being asked for, and extends it.
+	tokenSeconds = 60*60 + 7
+)
+
+// mountsToken reports whether the pod is to have its account's token. The pod has
+// the say, then the account.
+func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
+	for _, say := range []*bool{pod.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken} {
+		if say != nil {
+			return *say
+		}
+	}
+	return true
+}
+
+// mountToken mounts the token in all containers that have nothing at its path. A
+// volume that an earlier call added is used again, so that containers which were
+// added since have the same one.
+func mountToken(spec *corev1.PodSpec) {
+	isToken := func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, tokenVolumePrefix) }
+	name, exists := tokenVolumePrefix+utilrand.String(5), false
+	if i := slices.IndexFunc(spec.Volumes, isToken); i >= 0 {
+		name, exists = spec.Volumes[i].Name, true
+	}
+	needed := false
+	for c := range admit.EachContainer(spec, admit.InitContainers, admit.Containers) {
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenMountPath }) {
+			continue
+		}
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+		needed = true
+	}
+	if needed && !exists {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenSources()}})
+	}
+}
+
+// tokenSources is the token, the authority that the API server is known by, and
+// the namespace. Defaults are written out, so that the API server adds none.
+func tokenSources() *corev1.ProjectedVolumeSource {
+	return &corev1.ProjectedVolumeSource{
+		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Path: "token", ExpirationSeconds: new(int64(tokenSeconds)),
+			}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+			}}}},
+		},
+	}
+}

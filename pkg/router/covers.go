@@ -1,0 +1,59 @@
+package router
+
+import "reflect"
+
+// covers reports whether have says all that want says. Lists of named items are
+// compared by name, as server-side apply merges them; others as a whole.
+func covers(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := have.(map[string]any)
+		if !ok {
+			return false
+		}
+		for k, w := range want {
+			if h, ok := have[k]; (!ok && w != nil) || !covers(h, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		have, ok := have.([]any)
+		if !ok {
+			return false
+		}
+		if byName := named(have); byName != nil && named(want) != nil {
+			for name, w := range named(want) {
+				if !covers(byName[name], w) {
+					return false
+				}
+			}
+			return true
+		}
+		if len(have) != len(want) {
+			return false
+		}
+		for i := range want {
+			if !covers(have[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(have, want)
+}
+
+// named indexes a list by the field name of its items, or returns nil if not all
+// have one.
+func named(list []any) map[string]any {
+	out := map[string]any{}
+	for _, item := range list {
+		m, _ := item.(map[string]any)
+		name, ok := m["name"].(string)
+		if !ok {
+			return nil
+		}
+		out[name] = item
+	}
+	return out
+}
