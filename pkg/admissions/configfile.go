@@ -12,7 +12,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -41,19 +40,15 @@ func LoadConfigs(file string, enabled []string) (configs Configs, warnings []str
 		return nil, nil, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
 	whole := Config{Data: text, file: file, text: text}
-	var head struct {
-		APIVersion      string `json:"apiVersion"`
-		Kind            string `json:"kind"`
-		ImagePolicy     any    `json:"imagePolicy"`
-		PodNodeSelector any    `json:"podNodeSelectorPluginConfig"`
-	}
-	if err := sigsyaml.Unmarshal(text, &head); err != nil {
+	var top map[string]any
+	if err := admit.DecodeConfig(text, &top); err != nil {
 		return nil, nil, whole.locate(err)
 	}
+	kind, version := stringOf(top["kind"]), stringOf(top["apiVersion"])
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}
-	if head.Kind != "AdmissionConfiguration" || !slices.Contains(versions, head.APIVersion) {
-		if head.ImagePolicy == nil && head.PodNodeSelector == nil {
-			return nil, nil, fmt.Errorf("%s: kind %q of version %q, want AdmissionConfiguration of %s", file, head.Kind, head.APIVersion, versions[0])
+	if kind != "AdmissionConfiguration" || !slices.Contains(versions, version) {
+		if top["imagePolicy"] == nil && top["podNodeSelectorPluginConfig"] == nil {
+			return nil, nil, fmt.Errorf("%s: kind %q of version %q, want AdmissionConfiguration of %s", file, kind, version, versions[0])
 		}
 		// Upstream: both plugins get the file and look for their own key.
 		return Configs{"ImagePolicyWebhook": whole, "PodNodeSelector": whole}, nil, nil
@@ -63,6 +58,13 @@ func LoadConfigs(file string, enabled []string) (configs Configs, warnings []str
 		return nil, nil, whole.locate(err)
 	}
 	return whole.entries(config.Plugins, enabled)
+}
+
+func stringOf(v any) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(v)
 }
 
 func (c Config) entries(plugins []apiserverv1.AdmissionPluginConfiguration, enabled []string) (Configs, []string, error) {
@@ -109,8 +111,11 @@ func (c Config) locate(err error) error {
 		return err
 	}
 	var wrong *admit.ConfigError
-	if !errors.As(err, &wrong) || wrong.Field == "" {
+	switch {
+	case !errors.As(err, &wrong):
 		return fmt.Errorf("%s: %w", c.file, err)
+	case wrong.Line > 0 && c.prefix == "":
+		return fmt.Errorf("%s:%d: %w", c.file, wrong.Line, err)
 	}
 	full := wrong.Field
 	if c.prefix != "" {

@@ -98,6 +98,11 @@ func (o *options) secureHandler(h *health, webhooks http.Handler) http.Handler {
 	h.register(mux)
 	limited := limitInFlight(webhooks, o.maxInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if h.draining.Load() {
+			// A request that is sent on an idle connection at the moment we close it is
+			// lost, so connections end with an answer, long before that moment.
+			w.Header().Set("Connection", "close")
+		}
 		switch {
 		case req.URL.Path == "/livez" || req.URL.Path == "/readyz":
 			mux.ServeHTTP(w, req)

@@ -35,12 +35,8 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 			return s, &PluginError{Plugin: p.Name, Err: err}
 		}
 		rules := slices.Concat(p.Rules, h.Rules)
-		if h.Mutate != nil {
-			mutating = append(mutating, step{p, h.Mutate, rulesIn(rules, Mutating)})
-		}
-		if h.Validate != nil {
-			validating = append(validating, step{p, h.Validate, rulesIn(rules, Validating)})
-		}
+		mutating = step{p, h.Mutate, rulesIn(rules, Mutating)}.addTo(mutating)
+		validating = step{p, h.Validate, rulesIn(rules, Validating)}.addTo(validating)
 	}
 	c := chain{metrics: d.Metrics}
 	if len(mutating) > 0 {
@@ -59,6 +55,14 @@ type step struct {
 	plugin *Plugin
 	run    Func
 	rules  []Rule
+}
+
+// addTo adds a step that could ever run.
+func (s step) addTo(steps []step) []step {
+	if s.run == nil || len(s.rules) == 0 {
+		return steps
+	}
+	return append(steps, s)
 }
 
 func rulesIn(rules []Rule, p Phase) []Rule {

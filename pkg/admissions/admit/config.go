@@ -1,11 +1,14 @@
 package admit
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -15,7 +18,10 @@ import (
 type ConfigError struct {
 	// Field is a path such as limits[0].qps, "" for the document.
 	Field string
-	Err   error
+	// Line is where a document that cannot be read goes wrong, 0 where that is
+	// not known.
+	Line int
+	Err  error
 }
 
 func (e *ConfigError) Error() string {
@@ -42,21 +48,29 @@ func InvalidField(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Err: fmt.Errorf(format, args...)}
 }
 
-var strictField = regexp.MustCompile(`^(unknown|duplicate) field "(.*)"$`)
+var (
+	strictField = regexp.MustCompile(`^(unknown|duplicate) field "(.*)"$`)
+	yamlLine    = regexp.MustCompile(`^(?:error converting YAML to JSON: )?yaml: (?:unmarshal errors:\n\s*)?line (\d+): (.*)`)
+)
 
 // DecodeConfig decodes YAML or JSON into a plugin's configuration, over the
 // defaults that it holds. A field that into does not have, or that is there
-// twice, is an error, where kube-apiserver lets some of them pass: silence hides
-// mistakes. The error is a *ConfigError.
+// twice, and a second document are errors, where kube-apiserver lets some of them
+// pass: silence hides mistakes. The error is a *ConfigError.
 func DecodeConfig(data []byte, into any) error {
+	if line := secondDocument(data); line > 0 {
+		return &ConfigError{Line: line, Err: errors.New("a second document, want one")}
+	}
 	doc, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return &ConfigError{Err: err}
+		return unreadable(err)
 	}
 	strict, err := kjson.UnmarshalStrict(doc, into)
-	var typeErr *json.UnmarshalTypeError
+	typeErr, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
-	case errors.As(err, &typeErr):
+	case ok && typeErr.Field == "":
+		return &ConfigError{Err: errors.New("want a mapping")}
+	case ok:
 		return &ConfigError{Field: typeErr.Field, Err: fmt.Errorf("want %s, not a %s", typeErr.Type, typeErr.Value)}
 	case err != nil:
 		return &ConfigError{Err: err}
@@ -67,4 +81,28 @@ func DecodeConfig(data []byte, into any) error {
 		return &ConfigError{Err: strict[0]}
 	}
 	return nil
+}
+
+// unreadable takes the line out of an error about YAML.
+func unreadable(err error) error {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	if m == nil {
+		return &ConfigError{Err: err}
+	}
+	line, atoiErr := strconv.Atoi(m[1])
+	if atoiErr != nil {
+		return &ConfigError{Err: err}
+	}
+	return &ConfigError{Line: line, Err: errors.New(m[2])}
+}
+
+// secondDocument returns the line at which a second document begins, 0 if there
+// is none: decoders read the first one only.
+func secondDocument(data []byte) int {
+	dec := yamlv3.NewDecoder(bytes.NewReader(data))
+	var first, second yamlv3.Node
+	if dec.Decode(&first) != nil || dec.Decode(&second) != nil || len(second.Content) == 0 {
+		return 0
+	}
+	return second.Content[0].Line
 }

@@ -23,7 +23,7 @@ func decode(raw []byte, kind metav1.GroupVersionKind) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own := obj.GetObjectKind().GroupVersionKind(); own != gvk && !own.Empty() {
+	if own := obj.GetObjectKind().GroupVersionKind(); own != gvk && own.Version != "" && own.Kind != "" {
 		return decodeAs(raw, own)
 	}
 	return obj, nil

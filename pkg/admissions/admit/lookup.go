@@ -4,7 +4,7 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -26,7 +26,7 @@ type Lister[T any] interface {
 // error that does not say NotFound.
 func Lookup[T any](ctx context.Context, cache Lister[T], live Getter[T], name string) (T, error) {
 	obj, err := cache.Get(name)
-	if apierrors.IsNotFound(err) && name != "" && len(path.IsValidPathSegmentName(name)) == 0 {
+	if apierrors.IsNotFound(err) && name != "" && len(content.IsPathSegmentName(name)) == 0 {
 		return live.Get(ctx, name, metav1.GetOptions{})
 	}
 	return obj, err

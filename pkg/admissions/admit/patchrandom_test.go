@@ -14,8 +14,8 @@ import (
 // randomRounds is how often each random test goes over all kinds, and
 // randomBudget when it stops earlier.
 const (
-	randomRounds = 5
-	randomBudget = 20 * time.Second
+	randomRounds = 3
+	randomBudget = 3 * time.Second
 )
 
 // forRandomObjects calls f with a random object of every kind, as a document that

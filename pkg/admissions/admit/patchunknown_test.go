@@ -84,15 +84,6 @@ func mustNew(t *testing.T, gvk schema.GroupVersionKind) runtime.Object {
 	return obj
 }
 
-func mustParse(t *testing.T, raw string) any {
-	t.Helper()
-	var doc any
-	if err := json.Unmarshal([]byte(raw), &doc); err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
 // inject puts unknown fields wherever the typed object does not notice.
 func (c *chance) inject(t *testing.T, gvk schema.GroupVersionKind, raw string) string {
 	t.Helper()
@@ -103,7 +94,7 @@ func (c *chance) inject(t *testing.T, gvk schema.GroupVersionKind, raw string) s
 		}
 		marker := any("marker " + strconv.Itoa(i))
 		if c.Intn(2) == 0 {
-			marker = map[string]any{"deep": []any{marker, float64(i)}}
+			marker = map[string]any{"deep": []any{marker, int64(i)}}
 		}
 		parent[unknownField] = marker
 		data, err := json.Marshal(doc)

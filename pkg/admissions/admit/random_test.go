@@ -1,7 +1,6 @@
 package admit
 
 import (
-	"encoding/json"
 	"math/rand"
 	"os"
 	"reflect"
@@ -158,66 +157,6 @@ func (c *chance) changeList(v reflect.Value) {
 		items.Index(at).Set(extra)
 	}
 	v.Set(items)
-}
-
-// thin leaves out of a document, or makes null, what it can do without: the
-// typed object must not tell the difference.
-func (c *chance) thin(t *testing.T, gvk schema.GroupVersionKind, data []byte) []byte {
-	t.Helper()
-	want := mustDecode(t, gvk, string(data))
-	var doc any
-	if err := json.Unmarshal(data, &doc); err != nil {
-		t.Fatal(err)
-	}
-	for range 8 {
-		parents := objectsIn(doc)
-		parent := parents[c.Intn(len(parents))]
-		keys := sorted(parent)
-		if len(keys) == 0 {
-			continue
-		}
-		key := keys[c.Intn(len(keys))]
-		old := parent[key]
-		if parent[key] = nil; c.Intn(2) == 0 {
-			delete(parent, key)
-		}
-		thinned, err := json.Marshal(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := decodeAs(thinned, gvk); err != nil || !equal(reflect.ValueOf(got), reflect.ValueOf(want)) {
-			parent[key] = old
-			continue
-		}
-		data = thinned
-	}
-	return data
-}
-
-// objectsIn returns all JSON objects of a document, always in the same order.
-func objectsIn(doc any) []map[string]any {
-	var out []map[string]any
-	switch doc := doc.(type) {
-	case map[string]any:
-		out = append(out, doc)
-		for _, k := range sorted(doc) {
-			out = append(out, objectsIn(doc[k])...)
-		}
-	case []any:
-		for _, item := range doc {
-			out = append(out, objectsIn(item)...)
-		}
-	}
-	return out
-}
-
-func sorted(m map[string]any) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // kinds returns all kinds of k8s.io/api but lists, one for each type.

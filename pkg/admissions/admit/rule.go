@@ -91,8 +91,31 @@ func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
 		}
 	case admissionregistrationv1.AllScopes:
 	}
-	return slices.ContainsFunc(r.Resources, func(want string) bool {
-		main, sub, _ := strings.Cut(want, "/")
-		return (main == "*" || main == ar.Resource.Resource) && (sub == "*" || sub == ar.SubResource)
-	})
+	return slices.ContainsFunc(r.Resources, func(want string) bool { return reaches(want, ar.Resource.Resource, ar.SubResource) })
+}
+
+// reaches reports whether a resource of a rule, such as pods/status, covers a
+// resource, or another one of a rule.
+func reaches(want, resource, subresource string) bool {
+	main, sub, _ := strings.Cut(want, "/")
+	return (main == "*" || main == resource) && (sub == "*" || sub == subresource)
+}
+
+// overlapping reports whether there could be requests that rules of both lists
+// match, whatever their scope.
+func overlapping(rules, others []Rule) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool { return slices.ContainsFunc(others, r.overlaps) })
+}
+
+func (r Rule) overlaps(o Rule) bool {
+	either := func(a, b string) bool { return a == b || a == "*" || b == "*" }
+	sameOperation := func(op admissionv1.Operation) bool { return slices.Contains(o.Operations, op) }
+	sameResource := func(x string) bool {
+		main, sub, _ := strings.Cut(x, "/")
+		return slices.ContainsFunc(o.Resources, func(y string) bool {
+			otherMain, otherSub, _ := strings.Cut(y, "/")
+			return either(main, otherMain) && either(sub, otherSub)
+		})
+	}
+	return either(r.Group, o.Group) && slices.ContainsFunc(r.Operations, sameOperation) && slices.ContainsFunc(r.Resources, sameResource)
 }

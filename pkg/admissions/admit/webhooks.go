@@ -2,7 +2,6 @@ package admit
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -53,32 +52,50 @@ type entry struct {
 }
 
 func (f Family) entries(steps []step) []entry {
-	var out []entry
-	for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
-		e := entry{name: f.Name + "." + Domain, policy: policy, sideEffects: admissionregistrationv1.SideEffectClassNone}
-		if policy == admissionregistrationv1.Ignore {
-			e.name = f.Name + "-ignore." + Domain
-		}
-		var rules []Rule
-		for _, s := range steps {
-			if cmp.Or(s.plugin.FailurePolicy, admissionregistrationv1.Fail) != policy {
-				continue
-			}
-			rules = append(rules, s.rules...)
-			if s.plugin.SideEffects {
-				e.sideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun
-			}
-		}
-		if len(rules) == 0 {
-			continue
-		}
-		e.rules = union(rules)
-		if condition := disjunction(rules); condition != "" {
-			e.conditions = []admissionregistrationv1.MatchCondition{{Name: "something-to-do", Expression: condition}}
-		}
-		out = append(out, e)
+	closed, open := withPolicy(steps, admissionregistrationv1.Fail), withPolicy(steps, admissionregistrationv1.Ignore)
+	failing := entry{name: f.Name + "." + Domain, policy: admissionregistrationv1.Fail}
+	ignored := entry{name: f.Name + "-ignore." + Domain, policy: admissionregistrationv1.Ignore}
+	if !overlapping(rulesOf(closed), rulesOf(open)) {
+		return slices.Concat(failing.calling(closed, closed), ignored.calling(open, open))
 	}
+	// A call runs all plugins that see the request. So that none runs twice, those
+	// that plugins of both policies see are called by the first entry alone.
+	out := slices.Concat(failing.calling(closed, steps), ignored.calling(open, open))
+	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
+		Name: "not-called-already", Expression: "!(" + anyOf(rulesOf(closed), rulesOf(steps)) + ")",
+	})
 	return out
+}
+
+func withPolicy(steps []step, policy admissionregistrationv1.FailurePolicyType) []step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
+		return cmp.Or(s.plugin.FailurePolicy, admissionregistrationv1.Fail) != policy
+	})
+}
+
+func rulesOf(steps []step) []Rule {
+	var rules []Rule
+	for _, s := range steps {
+		rules = append(rules, s.rules...)
+	}
+	return rules
+}
+
+// calling returns the entry that is called for the requests of some steps, and
+// runs steps; nothing if there are no requests.
+func (e entry) calling(forRequestsOf, runs []step) []entry {
+	if len(forRequestsOf) == 0 {
+		return nil
+	}
+	e.rules = union(rulesOf(forRequestsOf))
+	e.sideEffects = admissionregistrationv1.SideEffectClassNone
+	if slices.ContainsFunc(runs, func(s step) bool { return s.plugin.SideEffects }) {
+		e.sideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun
+	}
+	if condition := disjunction(rulesOf(runs)); condition != "" {
+		e.conditions = []admissionregistrationv1.MatchCondition{{Name: "something-to-do", Expression: condition}}
+	}
+	return []entry{e}
 }
 
 // atom is the smallest rule: one resource.
@@ -131,67 +148,17 @@ func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 			APIGroups: []string{a.group}, APIVersions: strings.Split(a.versions, ","), Resources: []string{a.resource}, Scope: &a.scope,
 		}})
 	}
+	for i := range out {
+		out[i].Resources = withoutCovered(out[i].Resources)
+	}
 	return out
 }
 
-// disjunction returns the CEL expression that is true where any of the rules has
-// something to do, or "" if that is everywhere.
-func disjunction(rules []Rule) string {
-	unconditional := slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return r.Condition != "" })
-	always, all := atoms(unconditional), atoms(rules)
-	everywhere := len(always) == len(all)
-	for a, ops := range all {
-		everywhere = everywhere && slices.Equal(always[a], ops)
-	}
-	if everywhere {
-		return ""
-	}
-	var terms []string
-	for _, r := range rules {
-		term := r.guard(all)
-		switch {
-		case r.Condition != "" && term != "":
-			term += " && (" + r.Condition + ")"
-		case r.Condition != "":
-			term = r.Condition
-		}
-		if term = "(" + term + ")"; !slices.Contains(terms, term) {
-			terms = append(terms, term)
-		}
-	}
-	return strings.Join(terms, " || ")
-}
-
-// guard is the CEL for the requests of the rule among those of all rules, "" if
-// they are the same.
-func (r Rule) guard(all map[atom][]admissionv1.Operation) string {
-	own := atoms([]Rule{r})
-	same := len(own) == len(all)
-	for a, ops := range own {
-		same = same && slices.Equal(all[a], ops)
-	}
-	if same {
-		return ""
-	}
-	ops := make([]string, 0, len(r.Operations))
-	for _, op := range r.Operations {
-		ops = append(ops, "'"+string(op)+"'")
-	}
-	var resources []string
-	for _, res := range r.Resources {
-		main, sub, _ := strings.Cut(res, "/")
-		var parts []string
-		if main != "*" {
-			parts = append(parts, fmt.Sprintf("request.resource.resource == '%s'", main))
-		}
-		if sub != "*" {
-			parts = append(parts, fmt.Sprintf("(has(request.subResource) ? request.subResource : '') == '%s'", sub))
-		}
-		resources = append(resources, cmp.Or(strings.Join(parts, " && "), "true"))
-	}
-	guard := fmt.Sprintf("request.operation in [%s] && (%s)", strings.Join(ops, ", "), strings.Join(resources, " || "))
-	if r.Group != "*" {
-		guard = fmt.Sprintf("request.resource.group == '%s' && %s", r.Group, guard)
-	}
-	return guard
+// withoutCovered leaves out what a wildcard of the same list reaches: the API
+// server refuses a rule that has both.
+func withoutCovered(resources []string) []string {
+	return slices.DeleteFunc(slices.Clone(resources), func(covered string) bool {
+		main, sub, _ := strings.Cut(covered, "/")
+		return slices.ContainsFunc(resources, func(want string) bool { return want != covered && reaches(want, main, sub) })
+	})
 }

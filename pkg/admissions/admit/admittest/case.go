@@ -30,6 +30,8 @@ type Case struct {
 	Config json.RawMessage `json:"config"`
 	// Features are the gates that are not at their default.
 	Features map[string]bool `json:"features"`
+	// Flags are those of the plugin's flags that are not at their default.
+	Flags map[string]string `json:"flags"`
 	// Cluster holds the objects that exist.
 	Cluster []json.RawMessage `json:"cluster"`
 	// Authorize lists the access reviews that are answered yes, or otherwise if

@@ -52,6 +52,8 @@ func (w *Want) Differences(got *Outcome) []string {
 
 func (w *Want) failure(got *Outcome) []string {
 	switch {
+	case w.Failure == 0:
+		return []string{fmt.Sprintf("Got %v, want allowed %t", got.Failure, *w.Allowed)}
 	case got.Failure == nil:
 		return []string{fmt.Sprintf("Got allowed %t %q, want HTTP status %d", got.Allowed, got.Status.Message, w.Failure)}
 	case got.Failure.Code != w.Failure:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,11 +59,12 @@ type Environment struct {
 	Clock     *clocktesting.FakeClock
 
 	access []Access
+	errors []CallError
 }
 
 // Environment makes the cluster of the case.
 func (c *Case) Environment() (*Environment, error) {
-	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize}
+	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
 	var typed, custom []runtime.Object
 	for i, raw := range c.Cluster {
 		obj, err := decodeStrictly(raw)
@@ -129,6 +131,16 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 	}, nil
 }
 
+// flags returns the values of the plugin's flags.
+func (c *Case) flags(p *admit.Plugin) (map[string]string, error) {
+	for name := range c.Flags {
+		if !slices.ContainsFunc(p.Flags, func(f admit.Flag) bool { return f.Name == name }) {
+			return nil, fmt.Errorf("flags: %s has no flag %q", p.Name, name)
+		}
+	}
+	return c.Flags, nil
+}
+
 // Decide answers an access review as the case has it.
 func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) (allowed bool, reason string, err error) {
 	for _, x := range e.access {
@@ -177,11 +189,16 @@ func (f CallError) react(action clienttesting.Action) (bool, runtime.Object, err
 
 // Actions returns the calls so far.
 func (e *Environment) Actions() []clienttesting.Action {
-	return append(e.Client.Actions(), e.Dynamic.Actions()...)
+	return slices.Concat(e.Client.Actions(), e.Dynamic.Actions())
 }
 
-// Writes returns the calls so far that changed something.
-func (e *Environment) Writes() ([]Write, error) { return writes(e.Actions()) }
+// Writes returns the calls so far that changed something, without those that the
+// case makes fail.
+func (e *Environment) Writes() ([]Write, error) {
+	return writes(slices.DeleteFunc(e.Actions(), func(a clienttesting.Action) bool {
+		return slices.ContainsFunc(e.errors, func(f CallError) bool { return is(f.Verb, a.GetVerb()) && is(f.Resource, a.GetResource().Resource) })
+	}))
+}
 
 // ClearActions forgets the calls so far.
 func (e *Environment) ClearActions() {

@@ -125,7 +125,7 @@ func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionRes
 	}
 	if r.Resource != "" {
 		gv, name := splitLast(r.Resource)
-		resource.Resource = name
+		resource.Resource, sub = name, ""
 		if gv != "" {
 			of := schema.FromAPIVersionAndKind(gv, "")
 			resource.Group, resource.Version = of.Group, of.Version

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -42,6 +43,9 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if deps.Flags, err = c.flags(p); err != nil {
+		return nil, err
+	}
 	config, err := c.ConfigData()
 	if err != nil {
 		return nil, err
@@ -64,7 +68,9 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 		s.stop()
 		return nil, err
 	}
-	s.http = httptest.NewTLSServer(r)
+	s.http = httptest.NewUnstartedServer(r)
+	s.http.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.http.StartTLS()
 	return s, nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"errors"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -40,19 +38,11 @@ func (c config) validate(_ context.Context, r *admit.Request) error {
 }
 
 // namespaceOf returns the namespace that a request changes something in. That of a
-// Namespace is its own name, which the request says in different fields: not in
-// namespace where the name was generated, not in name where many are deleted.
+// Namespace object is its own name; the request does not have it as its namespace
+// where the name was generated.
 func namespaceOf(r *admit.Request) string {
-	if r.Resource.Group != "" || r.Resource.Resource != "namespaces" {
-		return r.Namespace
-	}
-	if r.Name != "" {
+	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" {
 		return r.Name
-	}
-	for _, obj := range []runtime.Object{r.Object, r.OldObject} {
-		if m, err := meta.Accessor(obj); err == nil && m.GetName() != "" {
-			return m.GetName()
-		}
 	}
 	return r.Namespace
 }

@@ -67,9 +67,11 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	return h, nil
 }
 
+// sliceRule covers subresources, of which there are none: upstream looks at them
+// for pods only.
 func sliceRule() admit.Rule {
 	return admit.Rule{
-		Group: resourcev1.GroupName, Resources: []string{"resourceslices"},
+		Group: resourcev1.GroupName, Resources: []string{"resourceslices/*"},
 		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
 		Condition:  admit.CELList("object.spec.devices") + ".exists(d, has(d.nodeAllocatableResources))",
 	}

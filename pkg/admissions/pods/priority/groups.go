@@ -10,7 +10,6 @@ import (
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/utils/ptr"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -80,7 +79,7 @@ func resolveGroup[P ~string](ctx context.Context, p *priority, r *admit.Request,
 	if got := *f.priority; got != nil && *got != class.value {
 		return admit.Forbidden(r, fmt.Errorf("priority set in the %s (%d) must match the priority computed (%d) based on the priority class set in the spec", kind, *got, class.value))
 	}
-	*f.class, *f.priority = class.name, ptr.To(class.value)
+	*f.class, *f.priority = class.name, new(class.value)
 	if !p.groupPolicies || class.policy == nil {
 		return nil
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	schedulingv1client "k8s.io/client-go/kubernetes/typed/scheduling/v1"
 	schedulingv1listers "k8s.io/client-go/listers/scheduling/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -92,9 +91,9 @@ func (p *priority) pod(ctx context.Context, r *admit.Request, pod, old *corev1.P
 	if got := pod.Spec.PreemptionPolicy; got != nil && class.policy != nil && *got != *class.policy {
 		return admit.Forbidden(r, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *got, *class.policy))
 	}
-	pod.Spec.PriorityClassName, pod.Spec.Priority = class.name, ptr.To(class.value)
+	pod.Spec.PriorityClassName, pod.Spec.Priority = class.name, new(class.value)
 	if class.policy != nil {
-		pod.Spec.PreemptionPolicy = ptr.To(*class.policy)
+		pod.Spec.PreemptionPolicy = new(*class.policy)
 	}
 	return nil
 }
@@ -106,10 +105,10 @@ func keep(pod, old *corev1.Pod) error {
 		return admit.BadRequest(errors.New("resource was marked with kind Pod but was unable to be converted"))
 	}
 	if pod.Spec.Priority == nil && old.Spec.Priority != nil {
-		pod.Spec.Priority = ptr.To(*old.Spec.Priority)
+		pod.Spec.Priority = new(*old.Spec.Priority)
 	}
 	if pod.Spec.PreemptionPolicy == nil && old.Spec.PreemptionPolicy != nil {
-		pod.Spec.PreemptionPolicy = ptr.To(*old.Spec.PreemptionPolicy)
+		pod.Spec.PreemptionPolicy = new(*old.Spec.PreemptionPolicy)
 	}
 	return nil
 }
@@ -144,7 +143,7 @@ func (p *priority) class(ctx context.Context, r *admit.Request, name string) (re
 			return resolved{}, fmt.Errorf("looking for the default priority class: %w", err)
 		}
 		if class == nil {
-			return resolved{policy: ptr.To(corev1.PreemptLowerPriority)}, nil
+			return resolved{policy: new(corev1.PreemptLowerPriority)}, nil
 		}
 		return resolved{class.Name, class.Value, class.PreemptionPolicy}, nil
 	}
@@ -186,5 +185,5 @@ func (p *priority) validate(_ context.Context, r *admit.Request, class, _ *sched
 	if standing == nil || (r.Operation == admissionv1.Update && standing.Name == class.Name) {
 		return nil
 	}
-	return admit.Forbidden(r, fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist", standing.Name)) //nolint:staticcheck // kube-apiserver's words
+	return admit.Forbidden(r, fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist", standing.Name))
 }

@@ -1,0 +1,214 @@
+package admit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+const (
+	create, update, del, connect = admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect
+)
+
+// plugin returns a plugin without a configuration.
+func plugin(name string, h admit.Handler, rules ...admit.Rule) *admit.Plugin {
+	return &admit.Plugin{Name: name, Rules: rules, New: func(admit.Deps, []byte) (admit.Handler, error) { return h, nil }}
+}
+
+// service enables all plugins of a family.
+func service(t *testing.T, plugins ...*admit.Plugin) router.AdmissionService {
+	t.Helper()
+	enabled := map[string][]byte{}
+	for _, p := range plugins {
+		enabled[p.Name] = nil
+	}
+	s, err := admit.Family{Name: "test", Plugins: plugins}.Service(admit.Deps{}, enabled)
+	if err != nil {
+		t.Fatalf("Making the service: %v", err)
+	}
+	return s
+}
+
+// request is for a pod unless it is changed.
+func request(op admissionv1.Operation, object, oldObject string) *admissionv1.AdmissionRequest {
+	return &admissionv1.AdmissionRequest{
+		UID: "u", Operation: op, Namespace: "ns",
+		Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Object: extension(object), OldObject: extension(oldObject),
+	}
+}
+
+func extension(raw string) runtime.RawExtension {
+	if raw == "" {
+		return runtime.RawExtension{}
+	}
+	return runtime.RawExtension{Raw: []byte(raw)}
+}
+
+// recorder notes which plugins ran.
+type recorder struct{ ran []string }
+
+func (r *recorder) plugin(name string, err error, rules ...admit.Rule) *admit.Plugin {
+	f := func(phase string) admit.Func {
+		return func(context.Context, *admit.Request) error {
+			r.ran = append(r.ran, phase+" "+name)
+			return err
+		}
+	}
+	return plugin(name, admit.Handler{Mutate: f("mutate"), Validate: f("validate")}, rules...)
+}
+
+func TestPluginsRunInOrderAndStopAtTheFirstError(t *testing.T) {
+	var r recorder
+	pods := admit.On("pods", create)
+	s := service(t, r.plugin("C", nil, pods), r.plugin("A", nil, pods), r.plugin("Other", nil, admit.On("services", create)),
+		r.plugin("No", admit.BadRequest(errors.New("no")), pods), r.plugin("B", nil, pods))
+	resp := s.Mutate(t.Context(), request(create, `{}`, ""))
+	if resp.Allowed || resp.Result.Message != "no" || resp.Result.Code != 400 {
+		t.Errorf("Got %+v, want a denial with code 400 and the message no", resp)
+	}
+	s.Validate(t.Context(), request(create, `{}`, ""))
+	want := []string{"mutate C", "mutate A", "mutate No", "validate C", "validate A", "validate No"}
+	if !slices.Equal(r.ran, want) {
+		t.Errorf("Got %v, want %v", r.ran, want)
+	}
+}
+
+func TestServiceOfNothing(t *testing.T) {
+	p := plugin("Idle", admit.Handler{Mutate: pass}, admit.On("pods", create).In(admit.Validating))
+	for name, s := range map[string]router.AdmissionService{"no plugin": service(t), "a plugin that never runs": service(t, p)} {
+		if s.Mutate != nil || s.Validate != nil || s.MutatingConfig != nil || s.ValidatingConfig != nil {
+			t.Errorf("%s: got %+v, want no half", name, s)
+		}
+	}
+}
+
+func pass(context.Context, *admit.Request) error { return nil }
+
+func TestServiceNamesThePluginThatCannotBeMade(t *testing.T) {
+	wrong := errors.New("wrong")
+	p := &admit.Plugin{Name: "Broken", New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, wrong }}
+	_, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(admit.Deps{}, map[string][]byte{"Broken": []byte("x")})
+	if pluginErr, ok := errors.AsType[*admit.PluginError](err); !ok || pluginErr.Plugin != "Broken" || !errors.Is(err, wrong) {
+		t.Errorf("Got %v, want the plugin's error with its name", err)
+	}
+}
+
+func TestRulesOfTheConfigurationAreAdded(t *testing.T) {
+	var r recorder
+	h := admit.Handler{Mutate: func(context.Context, *admit.Request) error { r.ran = append(r.ran, "ran"); return nil }, Rules: []admit.Rule{admit.On("services", create)}}
+	s := service(t, plugin("P", h, admit.On("pods", create)))
+	ar := request(create, `{}`, "")
+	ar.Resource.Resource = "services"
+	s.Mutate(t.Context(), ar)
+	if len(r.ran) != 1 || len(s.MutatingConfig.Webhooks[0].Rules[0].Resources) != 2 {
+		t.Errorf("Ran %v, rules %v; want one run and a rule for two resources", r.ran, s.MutatingConfig.Webhooks[0].Rules)
+	}
+}
+
+func TestMutateIsShownToTheNextPluginAndPatched(t *testing.T) {
+	first := plugin("First", admit.Handler{Mutate: admit.Typed(func(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
+		pod.Spec.NodeName = "n"
+		return nil
+	})}, admit.On("pods", create))
+	second := plugin("Second", admit.Handler{Mutate: admit.Typed(func(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
+		pod.Spec.Hostname = "on-" + pod.Spec.NodeName
+		return nil
+	})}, admit.On("pods", create))
+	resp := service(t, first, second).Mutate(t.Context(), request(create, `{"spec":{}}`, ""))
+	want := `[{"op":"add","path":"/spec/nodeName","value":"n"},{"op":"add","path":"/spec/hostname","value":"on-n"}]`
+	if !resp.Allowed || string(resp.Patch) != want {
+		t.Errorf("Got %v and patch %s, want it allowed with %s", resp.Allowed, resp.Patch, want)
+	}
+}
+
+// TestOldObjectStaysAsItWas hands both objects to a plugin that changes only one:
+// they must not share anything.
+func TestOldObjectStaysAsItWas(t *testing.T) {
+	raw := `{"metadata":{"labels":{"a":"1"}},"spec":{"containers":[{"name":"c","env":[{"name":"X"}]}]}}`
+	var old runtime.Object
+	p := plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error {
+		old = r.OldObject
+		pod := r.Object.(*corev1.Pod)
+		pod.Labels["a"], pod.Spec.Containers[0].Env[0].Name = "2", "Y"
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{})
+		return nil
+	}}, admit.On("pods", update))
+	ar := request(update, raw, raw)
+	resp := service(t, p).Mutate(t.Context(), ar)
+	var want corev1.Pod
+	if err := json.Unmarshal([]byte(raw), &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(old, runtime.Object(&want)); diff != "" || resp.Patch == nil || string(ar.Object.Raw) != raw {
+		t.Errorf("The old object was changed, or the new one was not (-got +want):\n%s\npatch: %s", diff, resp.Patch)
+	}
+}
+
+func TestAPluginMustNotTakeTheObjectAway(t *testing.T) {
+	for name, put := range map[string]runtime.Object{"nothing": nil, "another type": &corev1.Service{}} {
+		p := plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error { r.Object = put; return nil }}, admit.On("pods", create, del))
+		for _, ar := range []*admissionv1.AdmissionRequest{request(create, `{}`, ""), request(del, "null", `{}`)} {
+			if put == nil && ar.Operation == del {
+				continue // There was none.
+			}
+			if resp := service(t, p).Mutate(t.Context(), ar); resp.Allowed || resp.Result.Code != 500 {
+				t.Errorf("%s on %s: got %+v, want a failure", name, ar.Operation, resp)
+			}
+		}
+	}
+}
+
+func TestObjectsOfARequest(t *testing.T) {
+	type seen struct{ object, oldObject string }
+	for _, c := range []struct {
+		name, object, oldObject string
+		op                      admissionv1.Operation
+		kind                    metav1.GroupVersionKind
+		want                    seen
+	}{
+		{"create", `{"metadata":{"name":"x"}}`, "", create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Pod x", "nil"}},
+		{"update", `{}`, `{"metadata":{"name":"y"}}`, update, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Pod ", "*v1.Pod y"}},
+		{"delete", "null", `{"metadata":{"name":"y"}}`, del, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"nil", "*v1.Pod y"}},
+		{"delete without a null", " ", `{}`, del, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"nil", "*v1.Pod "}},
+		{"connect", `{"kind":"PodExecOptions","apiVersion":"v1","stdin":true}`, "null", connect, metav1.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}, seen{"*v1.PodExecOptions", "nil"}},
+		{"an unknown kind", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"}}`, "", create, metav1.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, seen{"*unstructured.Unstructured t", "nil"}},
+		{"another kind than the request's", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"b"}}`, "", create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Binding b", "nil"}},
+		{"a kind without a version", `{"kind":"Pod","metadata":{"name":"p"}}`, "", create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Pod p", "nil"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got seen
+			p := plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error {
+				got = seen{describe(r.Object), describe(r.OldObject)}
+				return nil
+			}}, admit.On("pods", c.op))
+			ar := request(c.op, c.object, c.oldObject)
+			ar.Kind = c.kind
+			if resp := service(t, p).Validate(t.Context(), ar); !resp.Allowed || got != c.want {
+				t.Errorf("Got %v, allowed %v; want %v and true", got, resp.Allowed, c.want)
+			}
+		})
+	}
+}
+
+func describe(obj runtime.Object) string {
+	if obj == nil {
+		return "nil"
+	}
+	if m, ok := obj.(metav1.Object); ok {
+		return fmt.Sprintf("%T %s", obj, m.GetName())
+	}
+	return fmt.Sprintf("%T", obj)
+}

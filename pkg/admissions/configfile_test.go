@@ -1,0 +1,200 @@
+package admissions_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/postern-dev/postern/pkg/admissions"
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// folder makes a folder of files.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatalf("Making a folder: %v", err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatalf("Writing a file: %v", err)
+		}
+	}
+	return dir
+}
+
+const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+
+func TestConfigs(t *testing.T) {
+	inline := "- name: AlwaysPullImages\n  configuration: {includeEphemeralContainers: true}\n"
+	for name, tc := range map[string]struct {
+		files    map[string]string
+		want     map[string]string
+		warnings []string
+	}{
+		"inline": {
+			files: map[string]string{"c.yaml": head + "plugins:\n" + inline},
+			want:  map[string]string{"AlwaysPullImages": `{"includeEphemeralContainers":true}`},
+		},
+		"in JSON": {
+			files: map[string]string{"c.yaml": `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [{"name": "AlwaysPullImages", "configuration": {"a": 1}}]}`},
+			want:  map[string]string{"AlwaysPullImages": `{"a":1}`},
+		},
+		"of the older version": {
+			files: map[string]string{"c.yaml": "apiVersion: apiserver.k8s.io/v1alpha1\nkind: AdmissionConfiguration\nplugins:\n" + inline},
+			want:  map[string]string{"AlwaysPullImages": `{"includeEphemeralContainers":true}`},
+		},
+		"in a file beside it": {
+			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: more/pull.yaml}]", "more/pull.yaml": "a: 1"},
+			want:  map[string]string{"AlwaysPullImages": "a: 1"},
+		},
+		"inline, and in a file that does not count": {
+			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: missing.yaml, configuration: {a: 1}}]"},
+			want:  map[string]string{"AlwaysPullImages": `{"a":1}`},
+		},
+		"an entry without a configuration": {
+			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages}]"},
+		},
+		"no entries": {
+			files: map[string]string{"c.yaml": head},
+		},
+		"an entry for a plugin that does not run, with a file that is not there": {
+			files: map[string]string{"c.yaml": head + "plugins: [{name: Priority, path: missing.yaml}]"},
+		},
+		"an entry for what Postern is called through": {
+			files:    map[string]string{"c.yaml": head + "plugins: [{name: ValidatingAdmissionWebhook, configuration: {a: 1}}]"},
+			warnings: []string{"c.yaml: the entry for ValidatingAdmissionWebhook has no effect, it is not in Postern"},
+		},
+		"the old form of ImagePolicyWebhook": {
+			files: map[string]string{"c.yaml": "imagePolicy: {allowTTL: 50}"},
+			want:  map[string]string{"ImagePolicyWebhook": "imagePolicy: {allowTTL: 50}", "PodNodeSelector": "imagePolicy: {allowTTL: 50}"},
+		},
+		"the old form of PodNodeSelector": {
+			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
+			want: map[string]string{
+				"ImagePolicyWebhook": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}",
+				"PodNodeSelector":    "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, tc.files)
+			configs, warnings, err := admissions.LoadConfigs(filepath.Join(dir, "c.yaml"), []string{"AlwaysPullImages"})
+			if err != nil {
+				t.Fatalf("Got error %v, want none", err)
+			}
+			got := map[string]string{}
+			for name, c := range configs {
+				got[name] = string(c.Data)
+			}
+			if tc.want == nil {
+				tc.want = map[string]string{}
+			}
+			if diff := cmp.Diff(got, tc.want); diff != "" {
+				t.Errorf("Configurations differ (- got, + want):\n%s", diff)
+			}
+			for i := range warnings {
+				warnings[i] = strings.ReplaceAll(warnings[i], dir+string(filepath.Separator), "")
+			}
+			if diff := cmp.Diff(warnings, tc.warnings); diff != "" {
+				t.Errorf("Warnings differ (- got, + want):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNoConfigs(t *testing.T) {
+	configs, warnings, err := admissions.LoadConfigs("", []string{"AlwaysPullImages"})
+	if err != nil || len(configs)+len(warnings) > 0 {
+		t.Errorf("Got %v, %q, %v; want nothing", configs, warnings, err)
+	}
+}
+
+// TestConfigMistakes is about files that stop the start. The message is whole,
+// but for the folder and the list of plugins.
+func TestConfigMistakes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"a file that is not there": {
+			nil, "--admission-control-config-file: open c.yaml: no such file or directory",
+		},
+		"an empty file": {
+			map[string]string{"c.yaml": ""}, `c.yaml: kind "" of version "", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+		},
+		"a list": {
+			map[string]string{"c.yaml": "[]"}, `c.yaml: want a mapping`,
+		},
+		"another kind": {
+			map[string]string{"c.yaml": "apiVersion: v1\nkind: Pod"}, `c.yaml: kind "Pod" of version "v1", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+		},
+		"another version": {
+			map[string]string{"c.yaml": "apiVersion: apiserver.config.k8s.io/v2\nkind: AdmissionConfiguration"}, `c.yaml: kind "AdmissionConfiguration" of version "apiserver.config.k8s.io/v2", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+		},
+		"no YAML": {
+			map[string]string{"c.yaml": head + "plugins: ["}, `c.yaml:3: did not find expected node content`,
+		},
+		"a key twice": {
+			map[string]string{"c.yaml": head + "plugins: []\nplugins: []"}, `c.yaml:4: key "plugins" already set in map`,
+		},
+		"two documents": {
+			map[string]string{"c.yaml": head + "plugins: []\n---\n" + head}, `c.yaml:5: a second document, want one`,
+		},
+		"an unknown field": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  config: {}"}, `c.yaml:5: plugins[0].config: unknown field`,
+		},
+		"a field of another type": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: 5\n"}, `c.yaml:3: plugins.name: want string, not a number`,
+		},
+		"an unknown plugin": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n- name: AlwaysPushImages"}, `c.yaml:5: plugins[1].name: there is no plugin "AlwaysPushImages"; there are: LIST`,
+		},
+		"an entry twice": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n\n- name: AlwaysPullImages"}, `c.yaml:6: plugins[1].name: a second entry for AlwaysPullImages`,
+		},
+		"a path to nowhere": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  path: missing.yaml"}, `c.yaml:5: plugins[0].path: open missing.yaml: no such file or directory`,
+		},
+		"an unknown field of a plugin": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  configuration:\n    includeAll: true"}, `c.yaml:6: plugin AlwaysPullImages: includeAll: unknown field`,
+		},
+		"a field of another type of a plugin": {
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  configuration:\n    includeEphemeralContainers: 'yes'"}, `c.yaml:6: plugin AlwaysPullImages: includeEphemeralContainers: want bool, not a string`,
+		},
+		"an unknown field of a plugin in a file of its own": {
+			map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: pull.yaml}]", "pull.yaml": "# Pull.\nincludeAll: true"}, `pull.yaml:2: plugin AlwaysPullImages: includeAll: unknown field`,
+		},
+		"no YAML in a file of its own": {
+			map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: pull.yaml}]", "pull.yaml": "a: ["}, `pull.yaml:1: plugin AlwaysPullImages: did not find expected node content`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, tc.files)
+			err := start(filepath.Join(dir, "c.yaml"), "AlwaysPullImages")
+			if err == nil {
+				t.Fatal("Got no error, want one")
+			}
+			got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")
+			got = strings.ReplaceAll(got, strings.Join(admissions.Names(), ", "), "LIST")
+			if got != tc.want {
+				t.Errorf("Got error\n\t%s, want\n\t%s", got, tc.want)
+			}
+		})
+	}
+}
+
+// start does what the process does with the file before anything else.
+func start(file string, enabled ...string) error {
+	configs, _, err := admissions.LoadConfigs(file, enabled)
+	if err != nil {
+		return err
+	}
+	_, err = admissions.Services(admit.Deps{}, enabled, configs)
+	return err
+}

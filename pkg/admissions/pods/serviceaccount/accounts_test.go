@@ -1,0 +1,152 @@
+package serviceaccount_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/pods/serviceaccount"
+)
+
+// cluster answers GETs of service accounts by their number, from 1. The informer
+// has seen none.
+type cluster struct {
+	gets   int
+	plugin admit.Handler
+}
+
+func newCluster(t *testing.T, answer func(n int) error) *cluster {
+	t.Helper()
+	c := &cluster{}
+	client := &fake.Clientset{}
+	client.AddReactor("get", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.gets++
+		return true, &corev1.ServiceAccount{}, answer(c.gets)
+	})
+	var err error
+	c.plugin, err = serviceaccount.Plugin.New(admit.Deps{Client: client, Informers: informers.NewSharedInformerFactory(client, 0)}, nil)
+	if err != nil {
+		t.Fatalf("Making the plugin: %v", err)
+	}
+	return c
+}
+
+// create asks for a pod of an account.
+func (c *cluster) create(ctx context.Context, account string) error {
+	return c.plugin.Validate(ctx, &admit.Request{
+		AdmissionRequest: &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "shop", Name: "web",
+		},
+		Object: &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: account}},
+	})
+}
+
+func (c *cluster) wantGets(t *testing.T, want int) {
+	t.Helper()
+	if c.gets != want {
+		t.Errorf("Got %d GETs, want %d", c.gets, want)
+	}
+}
+
+func notFound(int) error {
+	return apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "default")
+}
+
+func wantNotFound(t *testing.T, got error, account string) {
+	t.Helper()
+	want := `pods "web" is forbidden: error looking up service account shop/` + account + `: serviceaccount "` + account + `" not found`
+	if !apierrors.IsForbidden(got) || got.Error() != want {
+		t.Errorf("Got error %v, want a denial with %q", got, want)
+	}
+}
+
+func TestADefaultAccountThatIsBeingMadeIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, func(n int) error {
+			if n < 3 {
+				return notFound(n)
+			}
+			return nil
+		})
+		if err := c.create(t.Context(), "default"); err != nil {
+			t.Errorf("Got error %v, want none", err)
+		}
+		c.wantGets(t, 3)
+	})
+}
+
+func TestADefaultAccountIsAskedForTenTimesAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, notFound)
+		start := time.Now()
+		wantNotFound(t, c.create(t.Context(), "default"), "default")
+		c.wantGets(t, 10)
+		// The clock is the bubble's: there is nothing in it but the pauses.
+		if took := time.Since(start); took < 9*100*time.Millisecond || took > 9*200*time.Millisecond {
+			t.Errorf("Got pauses of %s together, want nine of 100 to 200 ms", took)
+		}
+	})
+}
+
+func TestAnotherAccountIsAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, notFound)
+		wantNotFound(t, c.create(t.Context(), "builder"), "builder")
+		c.wantGets(t, 1)
+	})
+}
+
+func TestTheAnswerComesBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, notFound)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantNotFound(t, c.create(ctx, "default"), "default")
+		if ctx.Err() != nil {
+			t.Errorf("Got an answer after the deadline: %v", ctx.Err())
+		}
+		if c.gets < 2 || c.gets > 9 {
+			t.Errorf("Got %d GETs in a second, want more than one and not all ten", c.gets)
+		}
+	})
+}
+
+func TestARequestThatIsCanceledIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := newCluster(t, func(n int) error {
+			cancel()
+			return notFound(n)
+		})
+		wantNotFound(t, c.create(ctx, "default"), "default")
+		c.wantGets(t, 1)
+	})
+}
+
+func TestAFailureEndsTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := apierrors.NewServiceUnavailable("the storage is away")
+		c := newCluster(t, func(n int) error {
+			if n < 2 {
+				return notFound(n)
+			}
+			return away
+		})
+		if err := c.create(t.Context(), "default"); !errors.Is(err, away) || apierrors.IsForbidden(err) {
+			t.Errorf("Got error %v, want %v and no denial", err, away)
+		}
+		c.wantGets(t, 2)
+	})
+}
