@@ -1,0 +1,102 @@
+# Tools, each run by the go command at exactly this version.
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# What this build calls itself.
+TAG := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BUILD := env CGO_ENABLED=0 go build -trimpath \
+	-ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)" -o bin/postern ./cmd/postern
+
+# For run and demo: PLUGINS=A,B instead of what the examples need, CONFIG=an AdmissionConfiguration, and the
+# VERSION of Kubernetes.
+DEMO_FLAGS := $(if $(PLUGINS),-plugins=$(PLUGINS)) $(if $(CONFIG),-config=$(CONFIG)) $(if $(VERSION),-version=$(VERSION))
+
+# Every Go module here that holds code. Those that need a control plane, or kube-apiserver's sources, have
+# targets of their own; the others are covered by unit.
+MODULES := $(sort $(filter-out %/controlplane/etcd %/controlplane/kubernetes, \
+	$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*'))))
+SPECIAL := ./test/controlplane ./test/e2e ./pkg/admissions/parity
+UNIT_MODULES := $(filter-out $(SPECIAL),$(MODULES))
+
+# Where the recorded decisions are, how they are replayed, and the plugins that bin/postern has (which the
+# shell of the recipe asks it).
+CONFORMANCE ?= ../shared/conformance
+REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --secure-port={port} --health-bind-address= \
+	--webhook-url=https://127.0.0.1:{port} --admission-control={plugin} --admission-control-config-file={config} \
+	--cert-dir={dir} --feature-gates={featuregates}
+BUILT_PLUGINS := $$(bin/postern --help | sed -n 's/.* Plugins: \(.*\)\.$$/\1/p' | tr -d ' ')
+
+# A go.work of somebody's parent folder has no say here.
+export GOWORK := off
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+##@ Try it
+
+.PHONY: run
+run: bin/demo ## Start a cluster with Postern, apply the examples, stay up [PLUGINS= CONFIG= VERSION=]
+	@exec bin/demo -stay -dir .run $(DEMO_FLAGS) -- $(BUILD)
+
+.PHONY: demo
+demo: bin/demo ## The same, but stop; succeed if every example ended as its file says
+	@exec bin/demo $(DEMO_FLAGS) -- $(BUILD)
+
+# The go command knows best whether it is up to date.
+.PHONY: bin/demo
+bin/demo:
+	@go build -C test/demo -o "$(CURDIR)/$@" .
+
+##@ Build and check
+
+.PHONY: build
+build: ## Build bin/postern
+	$(BUILD)
+
+.PHONY: test
+test: lint unit parity e2e demo ## Everything that has to pass
+
+.PHONY: lint
+lint: ## Lint every module
+	@set -e; for module in $(MODULES); do echo "lint $$module"; \
+		(cd $$module && go run $(GOLANGCI_LINT) run --config "$(CURDIR)/.golangci.yml" ./...); done
+
+.PHONY: fmt
+fmt: ## Format every module
+	@set -e; for module in $(MODULES); do echo "fmt $$module"; \
+		(cd $$module && go run $(GOLANGCI_LINT) fmt --config "$(CURDIR)/.golangci.yml" ./...); done
+
+.PHONY: unit
+unit: ## Unit tests
+	@set -e; for module in $(UNIT_MODULES); do echo "unit $$module"; (cd $$module && go test -race ./...); done
+
+.PHONY: parity
+parity: ## The plugins' cases through kube-apiserver's own plugins
+	@# Without a list of packages it also prints what it compared.
+	go test -C pkg/admissions/parity
+
+.PHONY: e2e
+e2e: ## End-to-end tests with a real control plane
+	go run -C test/controlplane ./cmd/controlplane build
+	go test -C test/controlplane -race ./...
+	go test -C test/e2e -race -timeout 30m ./...
+
+.PHONY: conformance
+conformance: build ## Replay recorded decisions of kube-apiserver [PLUGINS= CONFORMANCE=folder]
+	go build -C $(CONFORMANCE)/replayer -o "$(CURDIR)/bin/replay" .
+	bin/replay -corpus $(CONFORMANCE)/cases -bin "$(CURDIR)/bin/postern" -v -min 1 -min-hard 1 \
+		-plugins "$(or $(PLUGINS),$(BUILT_PLUGINS))" -cmd '$(REPLAYED)'
+
+.PHONY: bench
+bench: ## The cost of a request, beside other webhooks [BENCH_FLAGS=-quick]
+	go run -C test/bench . $(BENCH_FLAGS)
+
+##@ Other
+
+.PHONY: clean
+clean: ## Remove what was built here; the control plane's binaries stay in the cache
+	rm -rf bin .run
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

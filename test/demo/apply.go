@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/postern-dev/postern/test/demo/example"
+)
+
+// result is how an example ended.
+type result struct {
+	*example.Example
+	lacks   []string // plugins that it needs and that do not run; then it was not applied
+	stored  bool
+	said    string // by kubectl, when it stored with a warning, or did not store
+	sent    []string
+	found   []string // for each of the example's fields
+	differs []string // from what the example expects
+}
+
+// shown says that there is a stored object with a field to look at.
+func (r *result) shown() bool { return r.stored && len(r.Fields) > 0 }
+
+func (d *demo) newResults() []*result {
+	var results []*result
+	for _, e := range d.set.Examples {
+		results = append(results, &result{Example: e, lacks: e.Lacks(d.plugins)})
+	}
+	return results
+}
+
+// early applies what has to be there before Postern is.
+func (d *demo) early(ctx context.Context, results []*result) error {
+	for _, r := range results {
+		if r.Early && len(r.lacks) == 0 {
+			if err := d.setup(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// apply sends the examples and compares how they end with what they expect.
+func (d *demo) apply(ctx context.Context, results []*result) error {
+	d.say("applying the examples")
+	for _, r := range results {
+		if len(r.lacks) > 0 {
+			continue
+		}
+		if !r.Early {
+			if err := d.setup(ctx, r); err != nil {
+				return err
+			}
+		}
+		if err := d.send(ctx, r); err != nil {
+			return fmt.Errorf("applying %s: %w", r.Name, err)
+		}
+		r.compare()
+	}
+	return nil
+}
+
+// setup applies all documents but the last. That they are stored is expected.
+func (d *demo) setup(ctx context.Context, r *result) error {
+	for _, document := range r.Setup {
+		_, err := d.kubectl(ctx, document.Text, "apply", "-f", "-")
+		if refused := new(refusal); errors.As(err, &refused) {
+			r.differs = append(r.differs, fmt.Sprintf("the setup, %s %s, was not stored:\n%s", document.Kind(), document.Name(), refused.said))
+			continue
+		}
+		if err == nil && document.Kind() == "Namespace" {
+			// Without it the API server would refuse pods there.
+			err = d.await(ctx, "the service account of namespace "+document.Name(), d.accountIn(document.Name()))
+		}
+		if err != nil {
+			return fmt.Errorf("setting up %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// send applies the request and looks at what the cluster has then.
+func (d *demo) send(ctx context.Context, r *result) error {
+	args := []string{"apply", "-f", "-"}
+	if r.As.Name != "" {
+		args = append(args, "--as="+r.As.Name)
+	}
+	for _, group := range r.As.Groups {
+		args = append(args, "--as-group="+group)
+	}
+	output, err := d.kubectl(ctx, r.Request.Text, args...)
+	if refused := new(refusal); errors.As(err, &refused) {
+		r.said = refused.said
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.stored = true
+	for line := range strings.Lines(output) {
+		if strings.HasPrefix(line, "Warning:") {
+			r.said += line
+		}
+	}
+	text, err := d.kubectl(ctx, r.Request.Text, "get", "-f", "-", "-o", "json")
+	if err != nil {
+		return err
+	}
+	// For what comes from its standard input, kubectl prints a list.
+	var list struct{ Items []map[string]any }
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return fmt.Errorf("reading what is stored: %w", err)
+	}
+	if len(list.Items) != 1 {
+		return fmt.Errorf("reading what is stored: %d objects, want one", len(list.Items))
+	}
+	return r.look(list.Items[0])
+}
+
+// look notes what the fields are in the manifest and in the stored object.
+func (r *result) look(object map[string]any) error {
+	for _, field := range r.Fields {
+		sent, err := field.In(r.Request.Object)
+		if err != nil {
+			return err
+		}
+		found, err := field.In(object)
+		if err != nil {
+			return err
+		}
+		r.sent, r.found = append(r.sent, sent), append(r.found, found)
+	}
+	return nil
+}
+
+// compare notes how the end differs from what the example expects.
+func (r *result) compare() {
+	differs := func(format string, args ...any) { r.differs = append(r.differs, fmt.Sprintf(format, args...)) }
+	switch {
+	case r.Refused != "" && r.stored:
+		differs("it was stored, want it refused with %q", r.Refused)
+	case r.Refused != "" && !strings.Contains(r.said, r.Refused):
+		differs("the refusal does not say %q", r.Refused)
+	case r.Refused == "" && !r.stored:
+		differs("it was refused, want it stored")
+	case r.Refused == "":
+		for i, field := range r.Fields {
+			if r.found[i] != field.Want {
+				differs("%s is %q, want %q", field.Path, r.found[i], field.Want)
+			}
+		}
+	}
+}
+
+// accountIn succeeds once the controllers have made a service account in a new namespace.
+func (d *demo) accountIn(namespace string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		code, answer, err := d.api(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/default", "")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%d: %s", code, answer)
+		}
+		return err
+	}
+}

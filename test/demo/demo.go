@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/demo/example"
+)
+
+// stopGrace is how long a program may take to stop by itself.
+const stopGrace = 10 * time.Second
+
+type options struct {
+	stay      bool
+	dir       string
+	postern   string
+	examples  string
+	installer string
+	version   string
+	plugins   []string // the union of what the examples need, if empty
+	config    string   // the examples' own, if empty
+	build     []string // the command that builds Postern, if it is not built already
+}
+
+// demo is all that runs.
+type demo struct {
+	options
+	out     io.Writer
+	set     *example.Set
+	folder  string
+	control *controlplane.ControlPlane
+	postern *postern
+	hook    *hook
+}
+
+// run is the whole demo. Whatever way it ends, nothing that it started runs any more.
+func run(ctx context.Context, o options, out io.Writer) error {
+	d := &demo{options: o, out: out}
+	if err := d.load(); err != nil {
+		return err
+	}
+	release, err := d.openFolder()
+	if err != nil {
+		return err
+	}
+	defer release()
+	live, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	results, err := d.start(live, fail)
+	if err == nil {
+		err = d.report(results)
+	}
+	if err == nil && o.stay {
+		d.play(live, results)
+		<-live.Done()
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = errors.New("interrupted before it was up")
+	case live.Err() != nil && ctx.Err() == nil:
+		// A server that has exited is also why other things went wrong.
+		err = context.Cause(live)
+	}
+	if stopErr := d.stop(); err == nil {
+		err = stopErr
+	}
+	if err == nil {
+		err = judge(results)
+	}
+	return err
+}
+
+// load reads the examples, and settles on the plugins and the configuration. A wrong version is found here
+// too, before anything is built.
+func (d *demo) load() error {
+	set, err := example.Load(d.examples)
+	if err != nil {
+		return fmt.Errorf("reading the examples: %w", err)
+	}
+	d.set = set
+	if d.plugins == nil {
+		d.plugins = set.Plugins()
+	}
+	if d.config == "" {
+		d.config = set.Config()
+	}
+	_, err = controlplane.BinaryDir(d.version)
+	return err
+}
+
+// start brings everything up, in the order in which one thing needs another, and applies the examples.
+func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*result, error) {
+	if err := d.buildPostern(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.startControlPlane(ctx, fail); err != nil {
+		return nil, err
+	}
+	results := d.newResults()
+	if err := d.early(ctx, results); err != nil {
+		return nil, err
+	}
+	if err := d.startPostern(ctx, fail); err != nil {
+		return nil, err
+	}
+	if err := d.startHook(ctx); err != nil {
+		return nil, err
+	}
+	return results, d.apply(ctx, results)
+}
+
+// buildPostern runs the command that builds Postern, if one is given.
+func (d *demo) buildPostern(ctx context.Context) error {
+	if len(d.build) == 0 {
+		return nil
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, d.build[0], d.build[1:]...) //nolint:gosec // It is our caller's command.
+	cmd.Stdout, cmd.Stderr = d.out, d.out
+	// Interrupted, the go command removes its temporary files and ends its compilers.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopGrace
+	if err := d.during("building postern", cmd.Run); err != nil {
+		return fmt.Errorf("building postern: %w", err)
+	}
+	d.say("built %s in %s", d.options.postern, since(began))
+	return nil
+}
+
+func (d *demo) startControlPlane(ctx context.Context, fail context.CancelCauseFunc) error {
+	if _, err := controlplane.Build(ctx, d.version, d.out, controlplane.AllBinaries()...); err != nil {
+		return fmt.Errorf("building the control plane: %w", err)
+	}
+	d.say("starting etcd, kube-apiserver and kube-controller-manager %s", d.version)
+	began := time.Now()
+	err := d.during("waiting for the control plane", func() (err error) {
+		d.control, err = controlplane.Start(ctx, controlplane.Options{
+			Version: d.version, Dir: filepath.Join(d.folder, "cluster"), ControllerManager: true, Progress: d.out,
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("starting the control plane: %w", err)
+	}
+	go func() {
+		if err := d.control.Wait(ctx); err != nil {
+			fail(err)
+		}
+	}()
+	d.say("the control plane is ready after %s", since(began))
+	return nil
+}
+
+// play says how to go on by hand, and shows Postern's log from then on.
+func (d *demo) play(ctx context.Context, results []*result) {
+	fmt.Fprint(d.out, "The cluster runs until you press ctrl-C. To play on in another terminal:\n\n")
+	export := "export KUBECONFIG=" + d.control.Kubeconfig(controlplane.Admin)
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		kubectl := d.control.Kubectl(ctx, controlplane.Admin).Path
+		export += ` PATH="` + filepath.Dir(kubectl) + `:$PATH"`
+	}
+	fmt.Fprintln(d.out, export)
+	for _, r := range results {
+		if r.shown() && r.Request.Namespace() == "" {
+			fmt.Fprintf(d.out, "kubectl get %s %s -o jsonpath='{%s}{\"\\n\"}'\n",
+				strings.ToLower(r.Request.Kind()), r.Request.Name(), r.Fields[0].Path)
+			break
+		}
+	}
+	fmt.Fprintf(d.out, "\nPostern's log, which is also in %s:\n\n", d.postern.log.path)
+	d.postern.log.follow(d.out)
+}
+
+// stop stops what is running, in the reverse order of the starts.
+func (d *demo) stop() error {
+	if d.control == nil {
+		return nil
+	}
+	began := time.Now()
+	var err error
+	if d.postern != nil {
+		d.postern.process.stop(stopGrace)
+		err = d.postern.log.close()
+	}
+	if d.hook != nil {
+		d.hook.close()
+	}
+	err = errors.Join(err, d.control.Stop())
+	d.say("everything is stopped, in %s", since(began))
+	return err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	namespace      = "postern-system"
+	serviceAccount = "postern"
+	// tokenLife is longer than anybody plays: nothing renews the token outside a pod.
+	tokenLife = "168h"
+)
+
+const identity = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + namespace + `}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: ` + serviceAccount + `, namespace: ` + namespace + `}
+`
+
+// identify makes Postern's namespace and service account with the rights that the installer gives it, and
+// returns a kubeconfig of that account: what the demo shows works with these rights.
+func (d *demo) identify(ctx context.Context) (string, error) {
+	if _, err := d.kubectl(ctx, identity, "apply", "-f", "-"); err != nil {
+		return "", err
+	}
+	if _, err := d.kubectl(ctx, "", "apply", "-f", filepath.Join(d.installer, "rbac.yaml")); err != nil {
+		return "", err
+	}
+	token, err := d.kubectl(ctx, "", "create", "token", serviceAccount, "-n", namespace, "--duration="+tokenLife)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: postern
+contexts:
+- name: postern
+  context: {cluster: postern, user: postern}
+clusters:
+- name: postern
+  cluster: {server: %q, certificate-authority: %q}
+users:
+- name: postern
+  user: {token: %q}
+`, d.control.URL(), d.control.CAFile(), strings.TrimSpace(token))
+	path := filepath.Join(d.folder, "postern", "kubeconfig")
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
