@@ -67,14 +67,14 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	annotations[GenerationAnnotation] = gen.String()
 	want.SetAnnotations(annotations)
 	if exists && covers(have.Object, want.Object) {
-		r.registered(ctx, key, nil)
+		r.registered(key, nil)
 		return nil
 	}
 	err := r.apply(ctx, key, want)
 	if exists && apierrors.IsInvalid(err) {
 		err = r.replace(ctx, key, want)
 	}
-	r.registered(ctx, key, err)
+	r.registered(key, err)
 	if err == nil {
 		klog.FromContext(ctx).Info("Registered", "kind", key.kind, "name", key.name, "restored", exists)
 	}
@@ -108,7 +108,7 @@ func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructur
 	return nil
 }
 
-func (r *Registrar) registered(_ context.Context, key configKey, err error) {
+func (r *Registrar) registered(key configKey, err error) {
 	r.metrics.setRegistered(key.kind, key.name, err == nil)
 }
 

@@ -170,18 +170,14 @@ func notInNamespaces(names []string) string {
 // through a wildcard.
 func wild(rules []admissionregistrationv1.RuleWithOperations, group, resource string) bool {
 	main, sub, _ := strings.Cut(resource, "/")
-	for _, r := range rules {
+	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		if !slices.Contains(r.APIGroups, group) && !slices.Contains(r.APIGroups, "*") {
-			continue
+			return false
 		}
-		for _, res := range r.Resources {
+		return slices.ContainsFunc(r.Resources, func(res string) bool {
 			m, s, _ := strings.Cut(res, "/")
-			named := m == main && s == sub
-			reaches := (m == "*" || m == main || main == "*") && (s == sub || s == "*")
-			if reaches && !named {
-				return true
-			}
-		}
-	}
-	return false
+			reaches := (m == "*" || m == main) && (s == "*" || s == sub)
+			return reaches && (m == "*" || s == "*")
+		})
+	})
 }

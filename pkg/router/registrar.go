@@ -49,9 +49,8 @@ type Registrar struct {
 	generation generation
 
 	// What follows belongs to the goroutine of Run.
-	rival   generation
-	owned   bool
-	failing map[string]bool
+	rival generation
+	owned bool
 }
 
 // NewRegistrar returns a registrar for the services. It does nothing before
@@ -61,7 +60,7 @@ func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionSe
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen, failing: map[string]bool{}}, nil
+	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen}, nil
 }
 
 // resources are the two kinds of configuration.
@@ -153,9 +152,10 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 	resync := time.NewTicker(resyncTime)
 	defer resync.Stop()
 	wait := time.After(0)
+	// The channel first, the bundle later, in sync: then no change falls between
+	// them.
+	changed := r.bundle.Changed()
 	for {
-		// The channel first, the bundle later: then no change falls between them.
-		changed := r.bundle.Changed()
 		select {
 		case <-ctx.Done():
 			return
@@ -166,6 +166,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 			}
 		case <-changed:
 			log.Info("The CA bundle changed, registering again")
+			changed = r.bundle.Changed()
 			wait = time.After(0)
 		case <-resync.C:
 			if !r.rival.uninstalled() {
@@ -173,7 +174,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 			}
 			wait = time.After(0)
 		case <-wait:
-			wait = nil
+			wait, changed = nil, r.bundle.Changed()
 			if err := r.sync(ctx, stores); err != nil && ctx.Err() == nil {
 				log.Error(err, "Could not register", "retryAfter", retryTime)
 				wait = time.After(retryTime)

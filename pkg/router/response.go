@@ -18,7 +18,11 @@ func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionReques
 		return nil, fmt.Errorf("the admission service returned no response")
 	}
 	if !resp.Allowed && resp.Result != nil && resp.Result.Code >= http.StatusInternalServerError {
-		return nil, &failure{int(resp.Result.Code), resp.Result.Message}
+		code := int(resp.Result.Code)
+		if http.StatusText(code) == "" {
+			code = http.StatusInternalServerError
+		}
+		return nil, &failure{code, resp.Result.Message}
 	}
 	out := *resp
 	out.UID = ar.UID

@@ -18,6 +18,9 @@ import (
 // 3 MiB), and a review of an update carries it twice, plus the envelope.
 const MaxBodyBytes = 7 << 20
 
+// trustedBytes is what is set aside for a body because its sender says so.
+const trustedBytes = 256 << 10
+
 // mediaType is what reviews are sent and answered as.
 const mediaType = "application/json"
 
@@ -63,9 +66,10 @@ func (r *Router) readReview(w http.ResponseWriter, req *http.Request) (*admissio
 
 func readBody(w http.ResponseWriter, req *http.Request, buf *bytes.Buffer) error {
 	buf.Reset()
-	if n := req.ContentLength; n > 0 && n <= MaxBodyBytes {
-		// ReadFrom wants room to spare to find the end without growing.
-		buf.Grow(int(n) + bytes.MinRead)
+	if n := req.ContentLength; n > 0 {
+		// ReadFrom wants room to spare to find the end without growing. Whoever only
+		// says that much is to come gets no more than most reviews need.
+		buf.Grow(int(min(n, trustedBytes)) + bytes.MinRead)
 	}
 	tooLarge := &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
 	_, err := buf.ReadFrom(http.MaxBytesReader(w, req.Body, MaxBodyBytes))

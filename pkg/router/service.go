@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -54,7 +55,29 @@ func (s AdmissionService) check() error {
 	case s.Mutate == nil && s.Validate == nil:
 		return fmt.Errorf("service %s: has neither Mutate nor Validate", s.Path)
 	}
-	return errors.Join(s.checkHalf("Mutate", s.Mutate != nil, s.MutatingConfig != nil), s.checkHalf("Validate", s.Validate != nil, s.ValidatingConfig != nil))
+	return errors.Join(s.checkHalf("Mutate", s.Mutate != nil, s.MutatingConfig != nil), s.checkHalf("Validate", s.Validate != nil, s.ValidatingConfig != nil), s.checkNames())
+}
+
+// checkNames wants the names by which server-side apply tells configurations and
+// their webhooks apart.
+func (s AdmissionService) checkNames() error {
+	var names []string
+	if c := s.MutatingConfig; c != nil {
+		names = append(names, c.Name)
+		for _, w := range c.Webhooks {
+			names = append(names, w.Name)
+		}
+	}
+	if c := s.ValidatingConfig; c != nil {
+		names = append(names, c.Name)
+		for _, w := range c.Webhooks {
+			names = append(names, w.Name)
+		}
+	}
+	if slices.Contains(names, "") {
+		return fmt.Errorf("service %s: a webhook configuration or a webhook in it has no name", s.Path)
+	}
+	return nil
 }
 
 func (s AdmissionService) checkHalf(half string, decides, configured bool) error {

@@ -81,6 +81,7 @@ func TestPatchOfSharedKeys(t *testing.T) {
 func TestPatchOfKeylessLists(t *testing.T) {
 	raw := `{"metadata":{"finalizers":["a","b","c"]},"spec":{"containers":[{"name":"c","args":["1","2","3"]}],
 		"tolerations":[{"key":"x","new":1},{"key":"y","new":2}]}}`
+	many := `{"spec":{"tolerations":[{"key":"x","new":1},{"key":"x","new":2},{"key":"k"},{"key":"l"},{"key":"m"}]}}`
 	noExecute := corev1.Toleration{Key: "z", Effect: corev1.TaintEffectNoExecute}
 	runPatchCases(t, coreKind("Pod"), []patchCase[*corev1.Pod]{
 		{"append", raw, func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, noExecute) },
@@ -96,6 +97,16 @@ func TestPatchOfKeylessLists(t *testing.T) {
 		{"a moved item and a new one", raw, func(p *corev1.Pod) {
 			p.Spec.Tolerations = []corev1.Toleration{p.Spec.Tolerations[1], noExecute, p.Spec.Tolerations[0]}
 		}, []string{`add /spec/tolerations/2 {"key":"x","new":1}`, `add /spec/tolerations/2 {"key":"z","effect":"NoExecute"}`, `remove /spec/tolerations/0`}},
+		{"a moved item in the place of one that is gone", `{"spec":{"tolerations":[{"key":"x","new":1},{"key":"y"},{"key":"w","new":3}]}}`, func(p *corev1.Pod) {
+			was := p.Spec.Tolerations
+			p.Spec.Tolerations = []corev1.Toleration{noExecute, was[1], was[0]}
+		}, []string{`add /spec/tolerations/3 {"key":"x","new":1}`, `remove /spec/tolerations/2`,
+			`add /spec/tolerations/1 {"key":"z","effect":"NoExecute"}`, `remove /spec/tolerations/0`}},
+		{"two equal ones moved", many, func(p *corev1.Pod) {
+			was := p.Spec.Tolerations
+			p.Spec.Tolerations = []corev1.Toleration{was[2], was[3], was[4], was[0], was[1]}
+		}, []string{`add /spec/tolerations/5 {"key":"x","new":2}`, `add /spec/tolerations/5 {"key":"x","new":1}`,
+			`remove /spec/tolerations/1`, `remove /spec/tolerations/0`}},
 		{"a finalizer in front", raw, func(p *corev1.Pod) { p.Finalizers = slices.Insert(p.Finalizers, 0, "z") }, []string{`add /metadata/finalizers/0 "z"`}},
 		{"a finalizer away", raw, func(p *corev1.Pod) { p.Finalizers = []string{"a", "c"} }, []string{`remove /metadata/finalizers/1`}},
 		{"an argument", raw, func(p *corev1.Pod) { p.Spec.Containers[0].Args[1] = "x" }, []string{`replace /spec/containers/0/args/1 "x"`}},

@@ -60,12 +60,14 @@ type Step struct {
 	Want    Want            `json:"want"`
 }
 
-// Parity says where the plugin of kube-apiserver answers otherwise. A case that
-// cannot be had from it at all is skipped, with the reason.
+// Parity says where the plugin of kube-apiserver answers otherwise.
 type Parity struct {
-	Skip   string  `json:"skip"`
-	Code   int32   `json:"code"`
-	Reason *string `json:"reason"`
+	// Skip is why the case cannot be had from it at all.
+	Skip string `json:"skip"`
+	// Code is that of its denials, and Reason goes with it: an error that is no
+	// status is a 500 without one.
+	Code   int32  `json:"code"`
+	Reason string `json:"reason"`
 	// Message replaces the whole message.
 	Message string `json:"message"`
 }
@@ -162,6 +164,9 @@ func (c *Case) check(commented bool) error {
 	}
 	if c.Phase != "" && c.Phase != router.PhaseMutate && c.Phase != router.PhaseValidate {
 		wrong("phase %q is neither %s nor %s", c.Phase, router.PhaseMutate, router.PhaseValidate)
+	}
+	if c.Parity.Reason != "" && c.Parity.Code == 0 {
+		wrong("parity.reason goes with parity.code")
 	}
 	for i := range c.Steps {
 		if err := c.Steps[i].Request.check(); err != nil {

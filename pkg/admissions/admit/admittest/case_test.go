@@ -32,6 +32,7 @@ func TestParse(t *testing.T) {
 		"an object in no namespace":    {"# Why.\nrequest: {operation: CREATE, object: {apiVersion: v1, kind: Pod, metadata: {name: x}}}\n" + allowed, "no metadata.namespace"},
 		"a node, which has none":       {"# Why.\nrequest: {operation: CREATE, object: {apiVersion: v1, kind: Node, metadata: {name: x}}}\n" + allowed, ""},
 		"a namespace that is told":     {"# Why.\nrequest: {operation: CREATE, namespace: '', object: {apiVersion: v1, kind: Pod, metadata: {name: x}}}\n" + allowed, ""},
+		"a reason of another code":     {"# Why.\n" + create("") + allowed + "parity: {reason: Invalid}\n", "parity.reason goes with parity.code"},
 		"a case that says all it must": {"# Why.\n" + create("") + allowed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (c *Case) Environment() (*Environment, error) {
 		typed = append(typed, obj)
 	}
 	// The other constructor, which is for server-side apply, is slow.
-	e.Client = fake.NewSimpleClientset(typed...) //nolint:staticcheck // see above
+	e.Client = fake.NewSimpleClientset(typed...)
 	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), customKinds(), custom...)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)

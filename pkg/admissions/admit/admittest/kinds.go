@@ -71,10 +71,11 @@ func customKinds() map[schema.GroupVersionResource]string {
 
 // restMapper knows all kinds of k8s.io/api and our own.
 func restMapper() meta.RESTMapper {
+	cluster := clusterScoped()
 	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())
 	add := func(gvk schema.GroupVersionKind) {
 		scope := meta.RESTScopeNamespace
-		if clusterScoped()[gvk.GroupKind()] {
+		if cluster[gvk.GroupKind()] {
 			scope = meta.RESTScopeRoot
 		}
 		m.Add(gvk, scope)

@@ -53,8 +53,7 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 // are called again when a later webhook changed the object.
 func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, out *Outcome) error {
 	resp, err := s.Post(ctx, phase, ar)
-	var failure *HTTPError
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*HTTPError](err); ok {
 		out.Allowed, out.Failure = false, failure
 		return nil
 	}

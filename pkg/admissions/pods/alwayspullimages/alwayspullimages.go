@@ -43,7 +43,7 @@ func noPod() string { return "size(" + admit.CELList("object.spec.containers") +
 func lax() string {
 	var terms []string
 	for _, list := range containerLists() {
-		terms = append(terms, admit.CELList("object.spec."+string(list))+".exists(c, !has(c.imagePullPolicy) || c.imagePullPolicy != 'Always')")
+		terms = append(terms, admit.CELList("object.spec."+list)+".exists(c, !has(c.imagePullPolicy) || c.imagePullPolicy != 'Always')")
 	}
 	terms = append(terms, admit.CELList("object.spec.volumes")+".exists(v, has(v.image) && v.image != null && (!has(v.image.pullPolicy) || v.image.pullPolicy != 'Always'))")
 	return strings.Join(terms, " || ")
@@ -56,7 +56,7 @@ func newImage() string {
 	terms := []string{"request.operation != 'UPDATE'"}
 	for _, list := range containerLists() {
 		images := func(object string) string {
-			return admit.CELList(object+".spec."+string(list)) + ".map(c, has(c.image) ? c.image : '')"
+			return admit.CELList(object+".spec."+list) + ".map(c, has(c.image) ? c.image : '')"
 		}
 		terms = append(terms, images("object")+" != "+images("oldObject"))
 	}

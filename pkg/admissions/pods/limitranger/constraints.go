@@ -24,6 +24,7 @@ func (l *limitRanger) checkPod(item corev1.LimitRangeItem, pod *corev1.Pod) []er
 		}
 	case corev1.LimitTypePod:
 		errs = usage{item.Type, l.total(&pod.Spec, requestsOf), l.total(&pod.Spec, limitsOf)}.check(item)
+	case corev1.LimitTypePersistentVolumeClaim:
 	}
 	return errs
 }

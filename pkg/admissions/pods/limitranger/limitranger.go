@@ -6,6 +6,7 @@ package limitranger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -136,12 +137,8 @@ func defaultsOf(lr *corev1.LimitRange) corev1.ResourceRequirements {
 		if item.Type != corev1.LimitTypeContainer {
 			continue
 		}
-		for name, q := range item.DefaultRequest {
-			out.Requests[name] = q
-		}
-		for name, q := range item.Default {
-			out.Limits[name] = q
-		}
+		maps.Copy(out.Requests, item.DefaultRequest)
+		maps.Copy(out.Limits, item.Default)
 	}
 	return out
 }

@@ -57,9 +57,13 @@ type plugin struct {
 func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.Pod) error {
 	var extra []corev1.Toleration
 	if r.Operation == admissionv1.Create {
-		var err error
-		if extra, _, err = p.tolerations(ctx, r, defaultAnnotation, p.config.Default); err != nil {
+		defaults, _, err := p.tolerations(ctx, r, defaultAnnotation, p.config.Default)
+		if err != nil {
 			return err
+		}
+		// A copy: what is in the configuration is not the pod's to change.
+		for _, t := range defaults {
+			extra = append(extra, *t.DeepCopy())
 		}
 	}
 	// The kubelet puts the taint on a node that runs out of memory, where only
@@ -91,8 +95,8 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	return nil
 }
 
-// tolerations returns those of the annotation if the namespace has it, else a
-// copy of the cluster's, and whose they are.
+// tolerations returns those of the annotation if the namespace has it, else the
+// cluster's, and whose they are.
 func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation string, cluster []corev1.Toleration) (list []corev1.Toleration, scope string, err error) {
 	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
 	if apierrors.IsNotFound(err) {
@@ -103,10 +107,7 @@ func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation s
 	}
 	text, ok := ns.Annotations[annotation]
 	if !ok {
-		for _, t := range cluster {
-			list = append(list, *t.DeepCopy())
-		}
-		return list, "cluster", nil
+		return cluster, "cluster", nil
 	}
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {

@@ -62,7 +62,7 @@ func (s *serviceAccount) mutate(ctx context.Context, r *admit.Request) error {
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = defaultAccount
-		pod.Spec.DeprecatedServiceAccount = defaultAccount //nolint:staticcheck // the API server keeps both fields the same
+		pod.Spec.DeprecatedServiceAccount = defaultAccount
 	}
 	account, err := s.accountOf(ctx, r, pod)
 	if err != nil {

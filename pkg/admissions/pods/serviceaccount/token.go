@@ -13,8 +13,8 @@ import (
 const (
 	// tokenVolumePrefix starts the name of the volume with the token.
 	tokenVolumePrefix = "kube-api-access-"
-	// tokenMountPath is where clients look for it.
-	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+	// mountPath is where clients look for the token.
+	mountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 	// tokenSeconds is an hour and seven seconds: the API server knows by it a token
 	// that was mounted without being asked for, and extends it.
 	tokenSeconds = 60*60 + 7
@@ -42,10 +42,10 @@ func mountToken(spec *corev1.PodSpec) {
 	}
 	needed := false
 	for c := range admit.EachContainer(spec, admit.InitContainers, admit.Containers) {
-		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenMountPath }) {
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath }) {
 			continue
 		}
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: mountPath})
 		needed = true
 	}
 	if needed && !exists {

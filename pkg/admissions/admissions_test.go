@@ -1,0 +1,192 @@
+package admissions
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+)
+
+// planned are the plugins of kube-apiserver that are still to come.
+func planned() []string {
+	return []string{
+		"NamespaceAutoProvision",
+		"NamespaceLifecycle",
+		"NamespaceExists",
+		"SecurityContextDeny",
+		"InitialResources",
+		"PodPreset",
+		"NodeRestriction",
+		"TaintNodesByCondition",
+		"ImagePolicyWebhook",
+		"PodSecurity",
+		"PodSecurityPolicy",
+		"DenyEscalatingExec",
+		"DenyExecOnPrivileged",
+		"EventRateLimit",
+		"PersistentVolumeLabel",
+		"DefaultStorageClass",
+		"StorageObjectInUseProtection",
+		"OwnerReferencesPermissionEnforcement",
+		"PersistentVolumeClaimResize",
+		"CertificateApproval",
+		"CertificateSigning",
+		"ClusterTrustBundleAttest",
+		"CertificateSubjectRestriction",
+		"DefaultIngressClass",
+		"DenyServiceExternalIPs",
+		"ResourceQuota",
+	}
+}
+
+// member is a plugin and the family that it is in.
+type member struct {
+	*admit.Plugin
+	family string
+}
+
+// folder is where the package of a plugin has to be.
+func (m member) folder() string { return filepath.Join(m.family, strings.ToLower(m.Name)) }
+
+func members() []member {
+	var out []member
+	for _, f := range Families() {
+		for _, p := range f.Plugins {
+			out = append(out, member{p, f.Name})
+		}
+	}
+	return out
+}
+
+// cases returns the cases of a plugin.
+func (m member) cases(t *testing.T) []*admittest.Case {
+	t.Helper()
+	cases, err := admittest.Load(filepath.Join(m.folder(), "testdata"))
+	if err != nil {
+		t.Fatalf("Loading the cases: %v", err)
+	}
+	return cases
+}
+
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range members() {
+		if seen[m.Name] {
+			t.Errorf("There are two plugins %s", m.Name)
+		}
+		seen[m.Name] = true
+		if p, ok := upstreamByName()[m.Name]; !ok || p.through || p.excuse != "" {
+			t.Errorf("%s is no plugin of kube-apiserver that belongs here", m.Name)
+		}
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range Families() {
+		if seen[f.Name] {
+			t.Errorf("There are two families %s", f.Name)
+		}
+		seen[f.Name] = true
+		if len(f.Plugins) == 0 {
+			t.Errorf("Family %s has no plugin", f.Name)
+		}
+	}
+}
+
+// TestOrder is about the one thing that a chain depends on.
+func TestOrder(t *testing.T) {
+	place := map[string]int{}
+	for i, p := range upstream() {
+		place[p.name] = i
+	}
+	for _, f := range Families() {
+		for i := 1; i < len(f.Plugins); i++ {
+			if before, after := f.Plugins[i-1].Name, f.Plugins[i].Name; place[before] > place[after] {
+				t.Errorf("Family %s has %s before %s, kube-apiserver after", f.Name, before, after)
+			}
+		}
+	}
+}
+
+// TestEveryUpstreamPluginIsAccountedFor keeps any from being forgotten.
+func TestEveryUpstreamPluginIsAccountedFor(t *testing.T) {
+	for _, p := range upstream() {
+		var at []string
+		if slices.Contains(Names(), p.name) {
+			at = append(at, "a family")
+		}
+		if p.through {
+			at = append(at, "what Postern is called through")
+		}
+		if p.excuse != "" {
+			at = append(at, "what is excused")
+		}
+		if slices.Contains(planned(), p.name) {
+			at = append(at, "what is planned")
+		}
+		if len(at) != 1 {
+			t.Errorf("%s is in %q, want it in one of them", p.name, at)
+		}
+	}
+	for _, name := range planned() {
+		if _, ok := upstreamByName()[name]; !ok {
+			t.Errorf("%s is planned, but no plugin of kube-apiserver", name)
+		}
+	}
+}
+
+// TestFolders is about where a reader looks for a plugin and its test.
+func TestFolders(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			pkg := filepath.Base(m.folder())
+			source, err := os.ReadFile(filepath.Join(m.folder(), pkg+".go"))
+			if err != nil {
+				t.Fatalf("Reading the plugin: %v", err)
+			}
+			for _, want := range []string{"\npackage " + pkg + "\n", "\nvar Plugin = ", `"` + m.Name + `"`} {
+				if !strings.Contains(string(source), want) {
+					t.Errorf("Got a %s.go without %q", pkg, want)
+				}
+			}
+			test, err := os.ReadFile(filepath.Join(m.folder(), pkg+"_test.go"))
+			if err != nil {
+				t.Fatalf("Reading the test: %v", err)
+			}
+			if want := "admittest.Run(t, " + pkg + ".Plugin)"; !strings.Contains(string(test), want) {
+				t.Errorf("Got a test without %q", want)
+			}
+		})
+	}
+}
+
+// TestCases is about cases that show what a plugin does, and that it does not
+// always do it.
+func TestCases(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			var passes, acts bool
+			for _, c := range m.cases(t) {
+				for _, step := range c.Steps {
+					w := step.Want
+					if w.Failure != 0 {
+						continue
+					}
+					acted := !*w.Allowed || w.Object != nil || len(w.Writes)+len(w.Warnings)+len(w.Audit) > 0
+					passes, acts = passes || !acted, acts || acted
+				}
+			}
+			if !passes && m.Name != "AlwaysDeny" {
+				t.Error("Got no case in which the plugin has nothing to say, want one")
+			}
+			if !acts && m.Name != "AlwaysAdmit" {
+				t.Error("Got no case in which the plugin has something to say, want one")
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package parity_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/metrics"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// TestExclusions registers a service that wants to see everything, and asks of
+// the configuration that arrives what the API server would send.
+func TestExclusions(t *testing.T) {
+	w := everything(t)
+	compile(t, w.MatchConditions)
+	h := hook{webhook.NewValidatingWebhookAccessor("uid", "postern-test", w), w.Rules}
+	for name, tc := range map[string]struct {
+		group, resource, sub, namespace, user string
+		want                                  bool
+	}{
+		"a pod":                          {"", "pods", "", "shop", "alice", true},
+		"a pod of a user without a name": {"", "pods", "", "shop", "", true},
+		"a cluster role":                 {"rbac.authorization.k8s.io", "clusterroles", "", "", "alice", true},
+		"a pod of ours":                  {"", "pods", "", "postern-system", "alice", false},
+		"our namespace":                  {"", "namespaces", "", "postern-system", "alice", false},
+		"a pod in an exempt namespace":   {"", "pods", "", "kube-system", "alice", false},
+		"the API server's own":           {"", "namespaces", "", "default", "system:apiserver", false},
+		"a lease":                        {"coordination.k8s.io", "leases", "", "kube-node-lease", "system:node:a", false},
+		"a token review":                 {"authentication.k8s.io", "tokenreviews", "", "", "alice", false},
+		"an access review":               {"authorization.k8s.io", "subjectaccessreviews", "", "", "alice", false},
+		"an event":                       {"", "events", "", "shop", "alice", false},
+		"an event of the other group":    {"events.k8s.io", "events", "", "shop", "alice", false},
+		"a service account":              {"", "serviceaccounts", "", "shop", "alice", true},
+		"a service account's token":      {"", "serviceaccounts", "token", "shop", "system:node:a", false},
+		"a pod's status":                 {"", "pods", "status", "shop", "system:node:a", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dryRun := false
+			got := isCalled(t, []hook{h}, &admissionv1.AdmissionRequest{
+				UID: admittest.UID, Operation: admissionv1.Update, DryRun: &dryRun, Namespace: tc.namespace, SubResource: tc.sub,
+				Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+				Resource:  metav1.GroupVersionResource{Group: tc.group, Version: "v1", Resource: tc.resource},
+				UserInfo:  authenticationv1.UserInfo{Username: tc.user},
+				Object:    runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
+				OldObject: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
+			})
+			if got != tc.want {
+				t.Errorf("Got called %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+type bundle struct{}
+
+func (bundle) Bundle() []byte           { return []byte("CA") }
+func (bundle) Changed() <-chan struct{} { return nil }
+
+// everything returns the webhook that is registered for all resources.
+func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
+	t.Helper()
+	gv := admissionregistrationv1.SchemeGroupVersion
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		gv.WithResource("mutatingwebhookconfigurations"):   "MutatingWebhookConfigurationList",
+		gv.WithResource("validatingwebhookconfigurations"): "ValidatingWebhookConfigurationList",
+	})
+	applied := make(chan []byte, 1)
+	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := a.(clienttesting.PatchAction); ok {
+			applied <- patch.GetPatch()
+		}
+		return true, &unstructured.Unstructured{}, nil
+	})
+	service := router.AdmissionService{
+		Path:     "/test",
+		Validate: func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return nil },
+		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "postern-test"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "test.postern.dev", Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"*"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+			}}}},
+		},
+	}
+	deployment := router.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
+	r, err := router.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, router.NewMetrics(metrics.NewKubeRegistry()))
+	if err != nil {
+		t.Fatalf("Making the registrar: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go func() { _ = r.Run(ctx, func(context.Context) error { return nil }) }()
+	var config admissionregistrationv1.ValidatingWebhookConfiguration
+	select {
+	case data := <-applied:
+		if err := json.Unmarshal(data, &config); err != nil || len(config.Webhooks) != 1 {
+			t.Fatalf("Got %d webhooks, %v; want one", len(config.Webhooks), err)
+		}
+	case <-ctx.Done():
+		t.Fatal("Nothing was registered")
+	}
+	return &config.Webhooks[0]
+}

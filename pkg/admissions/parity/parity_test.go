@@ -1,0 +1,136 @@
+// Package parity_test sends every case of every plugin through the plugin of that
+// name of kube-apiserver as well, and wants the same outcome.
+package parity_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/postern-dev/postern/pkg/admissions"
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+)
+
+// entry is one case of one plugin.
+type entry struct {
+	*admit.Plugin
+	*admittest.Case
+}
+
+func (e entry) name() string { return e.Plugin.Name + "/" + e.Case.Name() }
+
+// entries returns the cases of all plugins.
+func entries(t *testing.T) []entry {
+	t.Helper()
+	var out []entry
+	for _, family := range admissions.Families() {
+		for _, p := range family.Plugins {
+			cases, err := admittest.Load(filepath.Join("..", family.Name, strings.ToLower(p.Name), "testdata"))
+			if err != nil {
+				t.Errorf("Loading the cases of %s: %v", p.Name, err)
+			}
+			for _, c := range cases {
+				out = append(out, entry{p, c})
+			}
+		}
+	}
+	return out
+}
+
+// tally counts what was compared, and keeps why the rest was not.
+type tally struct {
+	compared int
+	skipped  []string
+}
+
+// TestParity fails where a case wants something else than the plugin of
+// kube-apiserver does.
+func TestParity(t *testing.T) {
+	var count tally
+	for _, e := range entries(t) {
+		switch {
+		case !isUpstream(e.Plugin.Name):
+			count.skipped = append(count.skipped, e.name()+": kube-apiserver v1.37 has no such plugin")
+		case e.Parity.Skip != "":
+			count.skipped = append(count.skipped, e.name()+": "+e.Parity.Skip)
+		default:
+			count.compared++
+			t.Run(e.name(), func(t *testing.T) { compare(t, e.Plugin, e.Case) })
+		}
+	}
+	fmt.Printf("Compared %d cases with kube-apiserver, %d were not:\n", count.compared, len(count.skipped))
+	for _, s := range count.skipped {
+		fmt.Println("  " + s)
+	}
+	if count.compared == 0 {
+		t.Error("Nothing was compared")
+	}
+}
+
+func compare(t *testing.T, p *admit.Plugin, c *admittest.Case) {
+	t.Helper()
+	plugin, err := newInTree(t, p.Name, c)
+	if c.Want != nil && c.Want.ConfigError != "" {
+		if err == nil {
+			t.Error("Got a plugin of kube-apiserver, want an error")
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("Making the plugin of kube-apiserver: %v", err)
+	}
+	for i, step := range c.Steps {
+		if step.After.Duration != 0 {
+			t.Fatal("The plugins of kube-apiserver have a clock of their own: say parity.skip")
+		}
+		plugin.ClearActions()
+		got := plugin.play(t, c, requestOf(t, &step.Request))
+		written, err := plugin.Writes()
+		if err != nil {
+			t.Fatalf("Reading what was written: %v", err)
+		}
+		for _, problem := range append(differences(t, c, &step, got), step.Want.DiffWrites(written)...) {
+			t.Errorf("Step %d: %s", i+1, problem)
+		}
+	}
+}
+
+// differences compares what kube-apiserver does with what the case wants of ours.
+func differences(t *testing.T, c *admittest.Case, step *admittest.Step, got *admittest.Outcome) []string {
+	t.Helper()
+	want := step.Want
+	if want.Failure != 0 {
+		if got.Allowed {
+			return []string{"kube-apiserver allows it, ours could not decide"}
+		}
+		return nil
+	}
+	if c.Parity.Code != 0 && !*want.Allowed {
+		// An error that is no status has no reason either.
+		want.Code, want.Reason = c.Parity.Code, c.Parity.Reason
+	}
+	if c.Parity.Message != "" {
+		want.Message = c.Parity.Message
+	}
+	if want.Object != nil {
+		// Both have to have been through the conversion.
+		kind := requestOf(t, &step.Request).Kind
+		want.Object = external(t, internal(t, want.Object), schema.GroupVersionKind(kind))
+	}
+	got.Audit = withoutPrefixes(got.Audit)
+	return want.Differences(got)
+}
+
+// withoutPrefixes takes off what kube-apiserver puts before a key: it is the
+// plugin's name there, and the webhook's for us.
+func withoutPrefixes(audit map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range audit {
+		out[k[strings.LastIndex(k, "/")+1:]] = v
+	}
+	return out
+}

@@ -1,0 +1,226 @@
+package admissions
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+)
+
+var update = flag.Bool("update", false, "write the table of plugins into the project's README")
+
+// readme is a plugin's README, taken apart.
+type readme struct {
+	title, summary string
+	headings       []string
+	sections       map[string]string
+}
+
+func (m member) readme(t *testing.T) readme {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(m.folder(), "README.md"))
+	if err != nil {
+		t.Fatalf("Reading the README: %v", err)
+	}
+	r := readme{sections: map[string]string{}}
+	head, rest, _ := strings.Cut(string(text), "\n## ")
+	lines := strings.Split(strings.TrimSpace(head), "\n")
+	r.title = lines[0]
+	if len(lines) == 3 && lines[1] == "" {
+		r.summary = lines[2]
+	}
+	for section := range strings.SplitSeq(rest, "\n## ") {
+		heading, body, _ := strings.Cut(section, "\n")
+		r.headings = append(r.headings, heading)
+		r.sections[heading] = body
+	}
+	return r
+}
+
+func TestPluginReadmes(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			r := m.readme(t)
+			if want := "# " + m.Name; r.title != want {
+				t.Errorf("Got title %q, want %q", r.title, want)
+			}
+			if r.summary == "" {
+				t.Error("Got no single line below the title, want one that says what the plugin does")
+			}
+			if want := []string{"Description", "Requests", "Configuration", "Examples", "Differences from kube-apiserver"}; !slices.Equal(r.headings, want) {
+				t.Errorf("Got sections %q, want %q", r.headings, want)
+			}
+			for heading, body := range r.sections {
+				if strings.TrimSpace(body) == "" {
+					t.Errorf("Got nothing under %q", heading)
+				}
+			}
+		})
+	}
+}
+
+var exampleFile = regexp.MustCompile(`testdata/[^)\s]*`)
+
+// TestExamplesExist is about the files that a README's examples name.
+func TestExamplesExist(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			files := exampleFile.FindAllString(m.readme(t).sections["Examples"], -1)
+			if len(files) == 0 {
+				t.Error("Got no example, want some")
+			}
+			for _, file := range files {
+				if _, err := os.Stat(filepath.Join(m.folder(), file)); err != nil {
+					t.Errorf("Example: %v", err)
+				}
+			}
+		})
+	}
+}
+
+var yamlBlock = regexp.MustCompile("(?s)\n```yaml\n(.*?)```")
+
+// TestDocumentedConfigurationsLoad loads what a README tells users to write:
+// files of kube-apiserver's form, plugins' own configurations, and objects.
+// Files that they name are looked for in testdata.
+func TestDocumentedConfigurationsLoad(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			blocks := yamlBlock.FindAllStringSubmatch("\n"+m.readme(t).sections["Configuration"], -1)
+			testdata, err := filepath.Abs(filepath.Join(m.folder(), "testdata"))
+			if err != nil {
+				t.Fatalf("Finding testdata: %v", err)
+			}
+			for _, block := range blocks {
+				if err := m.loads(t, testdata, []byte(block[1])); err != nil {
+					t.Errorf("This does not load: %v\n%s", err, block[1])
+				}
+			}
+		})
+	}
+}
+
+func (m member) loads(t *testing.T, testdata string, doc []byte) error {
+	t.Helper()
+	var head struct{ APIVersion, Kind string }
+	if err := yaml.Unmarshal(doc, &head); err != nil {
+		return err
+	}
+	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	if head.Kind != "AdmissionConfiguration" {
+		_, gvk, err := strict.Decode(doc, nil, nil)
+		if gvk != nil && scheme.Scheme.Recognizes(*gvk) {
+			return err
+		}
+		return m.configures(t, doc)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(testdata)); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "documented-admission-configuration.yaml")
+	if err := os.WriteFile(file, doc, 0o600); err != nil {
+		return err
+	}
+	configs, warnings, err := LoadConfigs(file, []string{m.Name})
+	if err != nil || len(warnings) > 0 {
+		return fmt.Errorf("warnings %q, error %w", warnings, err)
+	}
+	if _, ok := configs[m.Name]; !ok {
+		return errors.New("there is no configuration for the plugin in it")
+	}
+	return m.configures(t, configs[m.Name].Data)
+}
+
+func (m member) configures(t *testing.T, config []byte) error {
+	t.Helper()
+	_, err := m.handler(t, &admittest.Case{}, config)
+	return err
+}
+
+// handler makes the plugin on the fakes of a case.
+func (m member) handler(t *testing.T, c *admittest.Case, config []byte) (admit.Handler, error) {
+	t.Helper()
+	env, err := c.Environment()
+	if err != nil {
+		t.Fatalf("Setting up fakes: %v", err)
+	}
+	deps, err := env.Deps(m.Plugin, c.Features)
+	if err != nil {
+		t.Fatalf("Setting up fakes: %v", err)
+	}
+	return m.New(deps, config)
+}
+
+// phases are those that the plugin takes part in with the configuration of any of
+// its cases.
+func (m member) phases(t *testing.T) string {
+	t.Helper()
+	var mutating, validating bool
+	for _, c := range m.cases(t) {
+		config, err := c.ConfigData()
+		if err != nil {
+			t.Fatalf("%s: %v", c.File, err)
+		}
+		if h, err := m.handler(t, c, config); err == nil {
+			mutating, validating = mutating || h.Mutate != nil, validating || h.Validate != nil
+		}
+	}
+	switch {
+	case mutating && validating:
+		return "mutating, validating"
+	case mutating:
+		return "mutating"
+	case validating:
+		return "validating"
+	}
+	return "none"
+}
+
+const tableBegin, tableEnd = "<!-- plugins:begin -->\n", "<!-- plugins:end -->"
+
+// TestReadmeTable compares the table of plugins in the project's README with the
+// list. With -update it writes it.
+func TestReadmeTable(t *testing.T) {
+	file := filepath.Join("..", "..", "README.md")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("Reading the README: %v", err)
+	}
+	before, rest, ok := strings.Cut(string(text), tableBegin)
+	table, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		t.Fatalf("Got a README without %q and %q", tableBegin, tableEnd)
+	}
+	want := "| plugin | family | phases | on by default in kube-apiserver | |\n|---|---|---|---|---|\n"
+	for _, m := range members() {
+		defaultOn := ""
+		if upstreamByName()[m.Name].defaultOn {
+			defaultOn = "yes"
+		}
+		want += fmt.Sprintf("| [%s](pkg/admissions/%s/README.md) | `%s` | %s | %s | %s |\n",
+			m.Name, filepath.ToSlash(m.folder()), m.family, m.phases(t), defaultOn, m.readme(t).summary)
+	}
+	if table == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("The table is not the list; run go test ./pkg/admissions -run TestReadmeTable -update (- README, + list):\n%s", cmp.Diff(table, want))
+	}
+	if err := os.WriteFile(file, []byte(before+tableBegin+want+tableEnd+after), 0o644); err != nil {
+		t.Fatalf("Writing the README: %v", err)
+	}
+}

@@ -1,0 +1,201 @@
+package router_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+func TestResponses(t *testing.T) {
+	jsonPatch, otherType := admissionv1.PatchTypeJSONPatch, admissionv1.PatchType("Merge")
+	patch := []byte(`[{"op":"remove","path":"/spec"}]`)
+	denied := &metav1.Status{Status: "Failure", Code: 403, Reason: "Forbidden", Message: "no", Details: &metav1.StatusDetails{Name: "web", Kind: "pods"}}
+	for _, c := range []struct {
+		name      string
+		resp      *admissionv1.AdmissionResponse
+		code      int
+		want      *admissionv1.AdmissionResponse // Without the uid.
+		validates bool
+	}{
+		{"allowed", &admissionv1.AdmissionResponse{Allowed: true}, 200, &admissionv1.AdmissionResponse{Allowed: true}, false},
+		{"another request's uid", &admissionv1.AdmissionResponse{UID: "other", Allowed: true}, 200, &admissionv1.AdmissionResponse{Allowed: true}, true},
+		{"denied", &admissionv1.AdmissionResponse{Result: denied}, 200, &admissionv1.AdmissionResponse{Result: denied}, true},
+		{"denied without a result", &admissionv1.AdmissionResponse{}, 200, &admissionv1.AdmissionResponse{}, true},
+		{"denied with a patch", &admissionv1.AdmissionResponse{Result: denied, Patch: patch, PatchType: &jsonPatch}, 200, &admissionv1.AdmissionResponse{Result: denied}, false},
+		{"denied with a patch while validating", &admissionv1.AdmissionResponse{Result: denied, Patch: patch}, 200, &admissionv1.AdmissionResponse{Result: denied}, true},
+		{"allowed with a code", &admissionv1.AdmissionResponse{Allowed: true, Result: &metav1.Status{Code: 500}}, 200, &admissionv1.AdmissionResponse{Allowed: true, Result: &metav1.Status{Code: 500}}, true},
+		{"patched", &admissionv1.AdmissionResponse{Allowed: true, Patch: patch}, 200, &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: &jsonPatch}, false},
+		{"patched with another type", &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: &otherType}, 200, &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: &jsonPatch}, false},
+		{"patched by null", &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte("null"), PatchType: &jsonPatch}, 200, &admissionv1.AdmissionResponse{Allowed: true}, false},
+		{"patched by nothing", &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(" [] \n"), PatchType: &jsonPatch}, 200, &admissionv1.AdmissionResponse{Allowed: true}, true},
+		{"patched by an empty patch", &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte{}, PatchType: &jsonPatch}, 200, &admissionv1.AdmissionResponse{Allowed: true}, true},
+		{"patched while validating", &admissionv1.AdmissionResponse{Allowed: true, Patch: patch}, 500, nil, true},
+		{"annotated", &admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"k": "v"}}, 200, &admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"k": "v"}}, true},
+		{"no response", nil, 500, nil, false},
+		{"could not decide", &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 500, Message: "broken"}}, 500, nil, false},
+		{"could not decide in time", &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 504, Message: "late"}}, 504, nil, true},
+		{"a code that is none", &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 1000000, Message: "odd"}}, 500, nil, false},
+		{"a negative code", &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: -1, Message: "odd"}}, 200, &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: -1, Message: "odd"}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, path := serve(t, service(answering(c.resp))), "/pods/mutate"
+			if c.validates {
+				path = "/pods/validate"
+			}
+			a := s.send(t, http.MethodPost, path, bytes.NewReader(review(t, "u-1")))
+			if a.code != c.code {
+				t.Fatalf("Got %d %s, want %d", a.code, a.body, c.code)
+			}
+			if c.want == nil {
+				if strings.Contains(a.body, "AdmissionReview") || (c.resp != nil && c.resp.Result != nil && strings.TrimSpace(a.body) != c.resp.Result.Message) {
+					t.Errorf("Got the body %s, want the reason in plain text", a.body)
+				}
+				return
+			}
+			got := response(t, a, "u-1")
+			got.UID = ""
+			if diff := cmp.Diff(got, c.want); diff != "" {
+				t.Errorf("Got another response (-got +want):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWarningsAreFitForHeaders(t *testing.T) {
+	warnings := []string{"plain", "two\nlines", "\r\n", "  ", "tab\there", "bell\a and \x1b[31mred\x7f", "not \xff UTF-8", " ☃ "}
+	want := []string{"plain", "two", "lines", "tab here", "bell and [31mred", "not  UTF-8", "☃"}
+	for _, allowed := range []bool{true, false} {
+		s := serve(t, service(answering(&admissionv1.AdmissionResponse{Allowed: allowed, Warnings: warnings})))
+		if diff := cmp.Diff(s.admit(t, "/pods/mutate", "u-1").Warnings, want); diff != "" {
+			t.Errorf("Allowed %v: got other warnings (-got +want):\n%s", allowed, diff)
+		}
+	}
+}
+
+func TestPanicIsAFailure(t *testing.T) {
+	calls := 0
+	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if calls++; calls == 1 {
+			var m map[string]string
+			m["a"] = "b"
+		}
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	a := s.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(review(t, "u-1")))
+	if a.code != http.StatusInternalServerError || !strings.Contains(a.body, "panicked") || strings.Contains(a.body, "goroutine") {
+		t.Errorf("Got %d %s, want 500 without the stack", a.code, a.body)
+	}
+	for _, want := range []string{"Admission service panicked", "assignment to entry in nil map", "decide_test.go", `uid="u-1"`} {
+		if !strings.Contains(s.log.String(), want) {
+			t.Errorf("The log has no %q:\n%s", want, s.log)
+		}
+	}
+	s.admit(t, "/pods/mutate", "u-2")
+	if got := s.counts(t)["postern_webhook_panics_total mutate /pods"]; got != 1 {
+		t.Errorf("Got %v panics counted, want 1", got)
+	}
+}
+
+// TestDeadlineOfAFuncThatIgnoresIt must be answered although the func never
+// comes back, and must not keep others waiting.
+func TestDeadlineOfAFuncThatIgnoresIt(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	s := serve(t, service(func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if ar.UID == "stuck" {
+			<-release
+		}
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	a := s.send(t, http.MethodPost, "/pods/mutate?timeout=1s", bytes.NewReader(review(t, "stuck")))
+	if a.code != http.StatusGatewayTimeout || !strings.Contains(a.body, "deadline") {
+		t.Errorf("Got %d %s, want 504", a.code, a.body)
+	}
+	s.admit(t, "/pods/mutate", "u-2")
+}
+
+func TestSharedResponse(t *testing.T) {
+	shared := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"a\nb"}, AuditAnnotations: map[string]string{"k": "v"}, Patch: []byte(`[{"op":"remove","path":"/spec"}]`)}
+	s := serve(t, service(answering(shared)))
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			uid := fmt.Sprint("u-", i)
+			a := s.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(review(t, uid)))
+			if a.code != http.StatusOK || !strings.Contains(a.body, `"uid":"`+uid+`"`) {
+				t.Errorf("Got %d %s, want the uid %s", a.code, a.body, uid)
+			}
+		})
+	}
+	all.Wait()
+	if shared.UID != "" || len(shared.Warnings) != 1 {
+		t.Errorf("The response was changed: %+v", shared)
+	}
+}
+
+// TestRequestsDoNotShareBuffers keeps what was decoded while others are.
+func TestRequestsDoNotShareBuffers(t *testing.T) {
+	s := serve(t, service(func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"object": string(ar.Object.Raw), "name": ar.Name}}
+	}))
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			name := strings.Repeat(fmt.Sprint(i%10), 1+i*20)
+			body := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","name":%q,"object":{"n":%q}}}`, name, name)
+			a := s.send(t, http.MethodPost, "/pods/mutate", strings.NewReader(body))
+			want := map[string]string{"object": fmt.Sprintf(`{"n":%q}`, name), "name": name}
+			if got := response(t, a, "u").AuditAnnotations; !maps.Equal(got, want) {
+				t.Errorf("Got %v, want %v", got, want)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestProtocols(t *testing.T) {
+	s := serve(t, service(allow))
+	for want, protocols := range map[string]func(*http.Protocols){
+		"HTTP/1.1": func(p *http.Protocols) { p.SetHTTP1(true) }, "HTTP/2.0": func(p *http.Protocols) { p.SetHTTP2(true) },
+	} {
+		transport := s.Client().Transport.(*http.Transport).Clone()
+		transport.Protocols = &http.Protocols{}
+		transport.TLSClientConfig.NextProtos = nil
+		protocols(transport.Protocols)
+		other := *s
+		other.Server.Client().Transport = transport
+		for _, size := range []int{0, router.MaxBodyBytes} {
+			body := append(review(t, "u-1"), bytes.Repeat([]byte(" "), size)...)
+			a := other.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(body))
+			code := map[bool]int{true: 200, false: 413}[size == 0]
+			if a.proto != want || a.code != code {
+				t.Errorf("Got %s %d %s, want %s %d", a.proto, a.code, a.body, want, code)
+			}
+		}
+		transport.CloseIdleConnections()
+	}
+}
+
+func TestRequestIsHandedOver(t *testing.T) {
+	var got *admissionv1.AdmissionRequest
+	s := serve(t, service(func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		got = ar
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	s.admit(t, "/pods/validate", "u-1")
+	if got.UID != types.UID("u-1") || got.Operation != admissionv1.Create || got.Resource.Resource != "pods" || string(got.Object.Raw) != `{"spec":{}}` {
+		t.Errorf("Got %+v, want the request as it was sent", got)
+	}
+}

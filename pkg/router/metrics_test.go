@@ -1,0 +1,150 @@
+package router_test
+
+import (
+	"bytes"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// counts returns the values of all counters and gauges, and how often histograms
+// observed something, by their names and the values of their labels in the order
+// of the labels' names.
+func (s *server) counts(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			key := []string{f.GetName()}
+			for _, l := range m.GetLabel() {
+				key = append(key, l.GetValue())
+			}
+			out[strings.Join(key, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+func TestMetrics(t *testing.T) {
+	patch := []byte(`[{"op":"remove","path":"/spec"}]`)
+	s := serve(t, router.AdmissionService{
+		Path: "/pods", Mutate: answering(&admissionv1.AdmissionResponse{Allowed: true, Patch: patch}),
+		Validate:       answering(&admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 403}}),
+		MutatingConfig: service(nil).MutatingConfig, ValidatingConfig: service(nil).ValidatingConfig,
+	}, router.AdmissionService{Path: "/broken", Mutate: answering(nil), MutatingConfig: config("broken")})
+	s.admit(t, "/pods/mutate", "1")
+	s.admit(t, "/pods/mutate", "2")
+	s.admit(t, "/pods/validate", "3")
+	s.send(t, http.MethodPost, "/broken/mutate", bytes.NewReader(review(t, "4")))
+	s.send(t, http.MethodPost, "/broken/mutate", bytes.NewReader(bytes.ReplaceAll(review(t, "4"), []byte("CREATE"), []byte("RANDOM"))))
+	s.send(t, http.MethodPost, "/pods/mutate", strings.NewReader("x"))
+	s.send(t, http.MethodGet, "/pods/mutate", nil)
+	s.send(t, http.MethodPost, "/pods/mutate?timeout=x", nil)
+	s.send(t, http.MethodPost, "/nowhere", nil)
+	got := s.counts(t)
+	maps.DeleteFunc(got, func(key string, _ float64) bool { return !strings.HasPrefix(key, "postern_") })
+	want := map[string]float64{
+		// Code, operation, phase, service, verdict.
+		"postern_webhook_requests_total 200 CREATE mutate /pods allowed":  2,
+		"postern_webhook_requests_total 200 CREATE validate /pods denied": 1,
+		"postern_webhook_requests_total 500 CREATE mutate /broken failed": 1,
+		"postern_webhook_requests_total 500 other mutate /broken failed":  1,
+		"postern_webhook_requests_total 400  mutate /pods rejected":       2,
+		"postern_webhook_requests_total 405  mutate /pods rejected":       1,
+		"postern_webhook_request_duration_seconds mutate /pods":           5,
+		"postern_webhook_request_duration_seconds validate /pods":         1,
+		"postern_webhook_request_duration_seconds mutate /broken":         2,
+		"postern_webhook_requests_in_flight mutate /pods":                 0,
+		"postern_webhook_requests_in_flight validate /pods":               0,
+		"postern_webhook_requests_in_flight mutate /broken":               0,
+		"postern_webhook_rejected_bodies_total mutate undecodable /pods":  1,
+		"postern_webhook_rejected_bodies_total mutate method /pods":       1,
+		"postern_webhook_rejected_bodies_total mutate timeout /pods":      1,
+		"postern_webhook_patch_bytes_total mutate /pods":                  float64(2 * len(patch)),
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("Got other values (-got +want):\n%s", diff)
+	}
+}
+
+// TestNoMetrics is for those who embed the router and count nothing.
+func TestNoMetrics(t *testing.T) {
+	if _, err := router.New([]router.AdmissionService{service(allow)}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServicesThatCannotWork(t *testing.T) {
+	noMutate, noConfig, noHalf := service(allow), service(allow), service(allow)
+	noMutate.Mutate, noConfig.ValidatingConfig = nil, nil
+	noHalf.Mutate, noHalf.Validate = nil, nil
+	noName, noWebhookName := service(allow), service(allow)
+	noName.MutatingConfig.Name = ""
+	noWebhookName.ValidatingConfig.Webhooks = append(noWebhookName.ValidatingConfig.Webhooks, emptyWebhook())
+	other, sameName := service(allow), service(allow)
+	other.MutatingConfig, other.ValidatingConfig = config("other"), nil
+	other.Validate = nil
+	sameName.Path = "/same"
+	at := func(path string) router.AdmissionService {
+		s := service(allow)
+		s.Path = path
+		return s
+	}
+	for _, c := range []struct {
+		name     string
+		services []router.AdmissionService
+		want     string
+	}{
+		{"none", nil, ""},
+		{"one", []router.AdmissionService{service(allow)}, ""},
+		{"two", []router.AdmissionService{service(allow), {Path: "/a/b-1", Mutate: allow, MutatingConfig: config("x")}}, ""},
+		{"no func for a configuration", []router.AdmissionService{noMutate}, "a webhook configuration without Mutate would fail every request"},
+		{"no configuration for a func", []router.AdmissionService{noConfig}, "Validate has no webhook configuration"},
+		{"no half", []router.AdmissionService{noHalf}, "neither Mutate nor Validate"},
+		{"no name", []router.AdmissionService{noName}, "has no name"},
+		{"no name of a webhook", []router.AdmissionService{noWebhookName}, "has no name"},
+		{"the same path", []router.AdmissionService{service(allow), other}, "service /pods: the path is taken"},
+		{"the same configuration", []router.AdmissionService{service(allow), sameName}, "service /same: another service has the webhook configuration mutating postern-pods"},
+		{"no path", []router.AdmissionService{at("")}, `service path ""`},
+		{"a slash only", []router.AdmissionService{at("/")}, `service path "/"`},
+		{"no slash", []router.AdmissionService{at("pods")}, `service path "pods"`},
+		{"a slash at the end", []router.AdmissionService{at("/pods/")}, `service path "/pods/"`},
+		{"upper case", []router.AdmissionService{at("/Pods")}, `service path "/Pods"`},
+		{"dots", []router.AdmissionService{at("/../pods")}, `service path "/../pods"`},
+		{"a query", []router.AdmissionService{at("/pods?x")}, `service path "/pods?x"`},
+	} {
+		_, err := router.New(c.services, nil)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: got the error %v, want none", c.name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: got the error %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestPathsDoNotCollide is about two services of which one's path begins with the
+// other's.
+func TestPathsDoNotCollide(t *testing.T) {
+	named := func(path string) router.AdmissionService {
+		return router.AdmissionService{Path: path, MutatingConfig: config(strings.ReplaceAll(path, "/", "x")), Mutate: answering(&admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{path}})}
+	}
+	s := serve(t, named("/a"), named("/a/mutate"), named("/a/b"))
+	for path, want := range map[string]string{"/a/mutate": "/a", "/a/mutate/mutate": "/a/mutate", "/a/b/mutate": "/a/b"} {
+		if got := s.admit(t, path, "u").Warnings; !slices.Equal(got, []string{want}) {
+			t.Errorf("%s was answered by %v, want %s", path, got, want)
+		}
+	}
+}
