@@ -113,7 +113,8 @@ func (c Config) locate(err error) error {
 	var wrong *admit.ConfigError
 	switch {
 	case !errors.As(err, &wrong):
-		return fmt.Errorf("%s: %w", c.file, err)
+		// It is about something else that the plugin was made of, such as a flag.
+		return err
 	case wrong.Line > 0 && c.prefix == "":
 		return fmt.Errorf("%s:%d: %w", c.file, wrong.Line, err)
 	}

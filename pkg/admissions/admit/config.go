@@ -71,7 +71,7 @@ func DecodeConfig(data []byte, into any) error {
 	case ok && typeErr.Field == "":
 		return &ConfigError{Err: errors.New("want a mapping")}
 	case ok:
-		return &ConfigError{Field: typeErr.Field, Err: fmt.Errorf("want %s, not a %s", typeErr.Type, typeErr.Value)}
+		return &ConfigError{Field: typeErr.Field, Err: fmt.Errorf("got %s, want %s", typeErr.Value, typeErr.Type)}
 	case err != nil:
 		return &ConfigError{Err: err}
 	case len(strict) > 0:
