@@ -150,7 +150,7 @@ func TestConfigMistakes(t *testing.T) {
 			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  config: {}"}, `c.yaml:5: plugins[0].config: unknown field`,
 		},
 		"a field of another type": {
-			map[string]string{"c.yaml": head + "plugins:\n- name: 5\n"}, `c.yaml:3: plugins.name: want string, not a number`,
+			map[string]string{"c.yaml": head + "plugins:\n- name: 5\n"}, `c.yaml:3: plugins.name: got number, want string`,
 		},
 		"an unknown plugin": {
 			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n- name: AlwaysPushImages"}, `c.yaml:5: plugins[1].name: there is no plugin "AlwaysPushImages"; there are: LIST`,
@@ -165,7 +165,7 @@ func TestConfigMistakes(t *testing.T) {
 			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  configuration:\n    includeAll: true"}, `c.yaml:6: plugin AlwaysPullImages: includeAll: unknown field`,
 		},
 		"a field of another type of a plugin": {
-			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  configuration:\n    includeEphemeralContainers: 'yes'"}, `c.yaml:6: plugin AlwaysPullImages: includeEphemeralContainers: want bool, not a string`,
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  configuration:\n    includeEphemeralContainers: 'yes'"}, `c.yaml:6: plugin AlwaysPullImages: includeEphemeralContainers: got string, want bool`,
 		},
 		"an unknown field of a plugin in a file of its own": {
 			map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: pull.yaml}]", "pull.yaml": "# Pull.\nincludeAll: true"}, `pull.yaml:2: plugin AlwaysPullImages: includeAll: unknown field`,

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -30,7 +30,7 @@ import (
 // TestProcessRBAC is about what Postern does besides its plugins: it keeps a CA,
 // calls its own Service, and registers and removes webhooks.
 func TestProcessRBAC(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
+	ctx := admittest.Context(t)
 	used := map[permission]bool{}
 	keepCA(t, ctx, used)
 	register(t, ctx, used)

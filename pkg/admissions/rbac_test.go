@@ -13,8 +13,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/klog/v2/ktesting"
 	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
 // permission is one verb on one resource.
@@ -35,7 +36,7 @@ func TestPluginRBAC(t *testing.T) {
 	used := map[permission]bool{}
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
-			_, ctx := ktesting.NewTestContext(t)
+			ctx := admittest.Context(t)
 			missing := map[permission]bool{}
 			for _, c := range m.cases(t) {
 				if len(c.Steps) == 0 {

@@ -66,6 +66,9 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	}
 	annotations[GenerationAnnotation] = gen.String()
 	want.SetAnnotations(annotations)
+	if exists && !r.exact {
+		keepLargerBundles(want.Object, have.Object)
+	}
 	if exists && covers(have.Object, want.Object) {
 		r.registered(key, nil)
 		return nil

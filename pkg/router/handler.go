@@ -57,7 +57,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	// A body that trickles in must not outlive the deadline either. Where the
 	// connection cannot do that, the server's own time-outs hold.
 	_ = http.NewResponseController(w).SetReadDeadline(start.Add(timeout))
-	ar, err := h.router.readReview(w, req)
+	ar, err := readReview(w, req)
 	if err != nil {
 		h.reject(ctx, w, start, err)
 		return

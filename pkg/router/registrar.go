@@ -23,6 +23,9 @@ const (
 	// settleTime gathers events that come together, and bounds how often a
 	// configuration that somebody keeps editing is repaired.
 	settleTime = 500 * time.Millisecond
+	// syncTimeout is for all requests of one sync. An API server that hangs must
+	// not keep us from trying again.
+	syncTimeout = 30 * time.Second
 	// retryTime is how soon a sync that failed is tried again.
 	retryTime = 3 * time.Second
 	// resyncTime is how often everything is looked at without a reason, and how
@@ -51,6 +54,8 @@ type Registrar struct {
 	// What follows belongs to the goroutine of Run.
 	rival generation
 	owned bool
+	// exact says that the bundle is to be registered as it is, and no larger.
+	exact bool
 }
 
 // NewRegistrar returns a registrar for the services. It does nothing before
@@ -60,7 +65,7 @@ func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionSe
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen}, nil
+	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen, exact: true}, nil
 }
 
 // resources are the two kinds of configuration.
@@ -166,12 +171,10 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 			}
 		case <-changed:
 			log.Info("The CA bundle changed, registering again")
-			changed = r.bundle.Changed()
+			changed, r.exact = r.bundle.Changed(), true
 			wait = time.After(0)
 		case <-resync.C:
-			if !r.rival.uninstalled() {
-				r.rival = generation{}
-			}
+			r.forgive()
 			wait = time.After(0)
 		case <-wait:
 			wait, changed = nil, r.bundle.Changed()
@@ -180,6 +183,15 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 				wait = time.After(retryTime)
 			}
 		}
+	}
+}
+
+// forgive lets this Postern register again although there was a newer one, which
+// may be gone by now. Nobody comes back from being uninstalled.
+func (r *Registrar) forgive() {
+	r.exact = true
+	if !r.rival.uninstalled() {
+		r.rival = generation{}
 	}
 }
 
@@ -197,6 +209,8 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) err
 	if r.rival.newerThan(r.generation) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
 	owner, gone, err := r.owner(ctx)
 	if err != nil {
 		return err
@@ -221,5 +235,9 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) err
 			}
 		}
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	r.exact = false
+	return nil
 }

@@ -41,7 +41,7 @@ func badRequest(reason, format string, args ...any) *rejection {
 }
 
 // readReview reads and checks the envelope of a request.
-func (r *Router) readReview(w http.ResponseWriter, req *http.Request) (*admissionv1.AdmissionRequest, error) {
+func readReview(w http.ResponseWriter, req *http.Request) (*admissionv1.AdmissionRequest, error) {
 	if req.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, &rejection{http.StatusMethodNotAllowed, "method", fmt.Sprintf("method %s is not allowed, reviews are sent by POST", req.Method)}
@@ -53,25 +53,20 @@ func (r *Router) readReview(w http.ResponseWriter, req *http.Request) (*admissio
 	if enc := req.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, &rejection{http.StatusUnsupportedMediaType, "content_type", fmt.Sprintf("content encoding %q is not supported, want none", enc)}
 	}
-	buf, _ := r.buffers.Get().(*bytes.Buffer)
-	if buf == nil {
-		buf = &bytes.Buffer{}
-	}
-	defer r.buffers.Put(buf)
-	if err := readBody(w, req, buf); err != nil {
+	body, err := readBody(w, req)
+	if err != nil {
 		return nil, err
 	}
-	return decodeReview(buf.Bytes())
+	return decodeReview(body)
 }
 
-func readBody(w http.ResponseWriter, req *http.Request, buf *bytes.Buffer) error {
-	buf.Reset()
+func readBody(w http.ResponseWriter, req *http.Request) ([]byte, error) {
+	var buf bytes.Buffer
 	if n := req.ContentLength; n > 0 {
 		// ReadFrom wants room to spare to find the end without growing. Whoever only
 		// says that much is to come gets no more than most reviews need.
 		buf.Grow(int(min(n, trustedBytes)) + bytes.MinRead)
 	}
-	tooLarge := &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
 	_, err := buf.ReadFrom(http.MaxBytesReader(w, req.Body, MaxBodyBytes))
 	var tooMany *http.MaxBytesError
 	switch {
@@ -79,21 +74,24 @@ func readBody(w http.ResponseWriter, req *http.Request, buf *bytes.Buffer) error
 		// A sender in the middle of writing does not look at the answer: take
 		// as much again before it is sent, and no more.
 		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
-		return tooLarge
+		return nil, &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
 	case err != nil:
-		return badRequest("unreadable", "reading the body: %v", err)
+		return nil, badRequest("unreadable", "reading the body: %v", err)
 	case buf.Len() == 0:
-		return badRequest("empty", "the body is empty, want an AdmissionReview")
+		return nil, badRequest("empty", "the body is empty, want an AdmissionReview")
 	}
-	return nil
+	return buf.Bytes(), nil
 }
 
 // decodeReview decodes an AdmissionReview and returns its request. Field names
 // are case-sensitive, as the API server's own decoder has them.
 func decodeReview(body []byte) (*admissionv1.AdmissionRequest, error) {
 	var review admissionv1.AdmissionReview
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
-		return nil, badRequest("undecodable", "the body is not an AdmissionReview: %v", err)
+	if !decodeParts(body, &review) {
+		review = admissionv1.AdmissionReview{}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
+			return nil, badRequest("undecodable", "the body is not an AdmissionReview: %v", err)
+		}
 	}
 	if review.TypeMeta != reviewType {
 		return nil, badRequest("wrong_kind", "the body is kind %q of version %q, want %q of %q", review.Kind, review.APIVersion, reviewType.Kind, reviewType.APIVersion)

@@ -3,7 +3,6 @@ package router
 import (
 	"fmt"
 	"net/http"
-	"sync"
 )
 
 // Router is the http.Handler of the secure port. It answers at the paths of its
@@ -13,9 +12,6 @@ type Router struct {
 	// are not clean, and an API server does not follow redirects.
 	halves  map[string]*half
 	metrics *Metrics
-	// buffers holds request bodies while they are decoded; decoding copies what
-	// it keeps.
-	buffers sync.Pool
 }
 
 // New returns a router that serves the given services. A service that could

@@ -72,16 +72,19 @@ func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
 	log := klog.FromContext(ctx)
 	deadline := time.Now().Add(timeout)
 	for attempt := 1; ; attempt++ {
-		v, err := c.serverVersion(ctx)
+		v, err := c.serverVersion(ctx, min(reachTimeout, max(reachPause, time.Until(deadline))))
 		if err == nil {
 			log.Info("Reached the API server", "version", v.GitVersion)
 			return nil
 		}
-		if ctx.Err() != nil || time.Now().Add(reachPause).After(deadline) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("stopped while waiting for the API server: %w", ctx.Err())
+		}
+		if time.Now().Add(reachPause).After(deadline) {
 			return fmt.Errorf("no cluster reachable within %v: %w", timeout, err)
 		}
 		if attempt%5 == 1 {
-			log.Info("Waiting for the API server", "err", err, "giveUpAfter", time.Until(deadline).Round(time.Second))
+			log.Info("Waiting for the API server", "err", err, "giveUpAfter", max(0, time.Until(deadline)).Round(time.Second))
 		}
 		select {
 		case <-ctx.Done():
@@ -90,8 +93,8 @@ func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-func (c *cluster) serverVersion(ctx context.Context) (*version.Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+func (c *cluster) serverVersion(ctx context.Context, timeout time.Duration) (*version.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	type answer struct {
 		info *version.Info

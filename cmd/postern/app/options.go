@@ -134,6 +134,8 @@ func (o *options) check() error {
 	}
 	_, err := o.tlsConfig()
 	errs = append(errs, err)
+	_, err = o.clientCAs()
+	errs = append(errs, err)
 	_, err = o.deployment()
 	return errors.Join(append(errs, err)...)
 }

@@ -10,18 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -52,24 +46,10 @@ func newServe(services []ServiceFunc) *cobra.Command {
 	return cmd
 }
 
-// process is what a Postern is made of.
-type process struct {
-	*options
-	deployment router.Deployment
-	cluster    *cluster
-	informers  informers.SharedInformerFactory
-	registry   metrics.KubeRegistry
-	services   []router.AdmissionService
-	router     *router.Router
-	metrics    *router.Metrics
-	health     *health
-	certs      certs.Source
-}
-
 // serve checks everything that can be checked, then opens the ports, and only
 // then talks to the cluster: a mistake never leaves anything half-started.
 func (o *options) serve(ctx context.Context) error {
-	p, err := o.newProcess(ctx)
+	p, err := o.newProcess()
 	if err != nil {
 		return err
 	}
@@ -81,110 +61,31 @@ func (o *options) serve(ctx context.Context) error {
 	if plain != nil {
 		defer plain.Close()
 	}
+	if o.tlsCert != "" {
+		if p.certs, err = certs.NewFiles(ctx, o.tlsCert, o.tlsKey, o.caBundle, clock.RealClock{}); err != nil {
+			return fmt.Errorf("certificates: %w", err)
+		}
+	}
+	// A mistake is told in one line, so nothing was logged before the last of them
+	// could show.
+	p.announce(ctx)
 	if err := p.cluster.reach(ctx, o.startupTimeout); err != nil {
 		return err
 	}
-	if p.certs, err = p.source(ctx); err != nil {
-		return fmt.Errorf("certificates: %w", err)
+	if o.tlsCert == "" {
+		if p.certs, err = p.authority(ctx); err != nil {
+			return fmt.Errorf("certificates: %w", err)
+		}
 	}
 	return p.run(ctx, secure, plain)
 }
 
-// newProcess builds what needs no network.
-func (o *options) newProcess(ctx context.Context) (*process, error) {
+func (p *process) announce(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	enabled, warnings, err := o.selection.Enabled()
-	if err != nil {
-		return nil, err
-	}
-	configs, more, err := admissions.LoadConfigs(o.configFile, enabled)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range append(warnings, more...) {
+	log.Info("Starting", "version", posternVersion(), "plugins", p.enabled)
+	for _, w := range p.warnings {
 		log.Info("Warning", "message", w)
 	}
-	p := &process{options: o, registry: metrics.NewKubeRegistry()}
-	if p.deployment, err = o.deployment(); err != nil {
-		return nil, err
-	}
-	if p.cluster, err = newCluster(o.kubeconfig); err != nil {
-		return nil, err
-	}
-	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.metrics = router.NewMetrics(p.registry)
-	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
-	if err := p.makeServices(enabled, configs); err != nil {
-		return nil, err
-	}
-	if p.router, err = router.New(p.services, p.metrics); err != nil {
-		return nil, err
-	}
-	log.Info("Starting", "version", posternVersion(), "plugins", enabled)
-	return p, nil
-}
-
-// makeServices makes those of the enabled plugins, and those that were added.
-func (p *process) makeServices(enabled []string, configs admissions.Configs) error {
-	deps := p.deps()
-	services, err := admissions.Services(deps, enabled, configs)
-	if err != nil {
-		return err
-	}
-	for _, add := range p.added {
-		s, err := add(deps)
-		if err != nil {
-			return fmt.Errorf("service %s: %w", s.Path, err)
-		}
-		services = append(services, s)
-	}
-	p.services = services
-	return nil
-}
-
-func (p *process) deps() admit.Deps {
-	flags := make(map[string]string, len(p.pluginFlags))
-	for name, value := range p.pluginFlags {
-		flags[name] = *value
-	}
-	return admit.Deps{
-		Flags:      flags,
-		Client:     p.cluster.client,
-		Dynamic:    p.cluster.dynamic,
-		Informers:  p.informers,
-		RESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cluster.client.Discovery())),
-		Authorize:  admit.NewAuthorize(p.cluster.client),
-		Features:   p.features,
-		Clock:      clock.RealClock{},
-		Metrics:    admit.NewMetrics(p.registry),
-	}
-}
-
-// withoutManagedFields keeps out of the caches what no plugin reads.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
-}
-
-// source is where our certificate comes from.
-func (p *process) source(ctx context.Context) (certs.Source, error) {
-	if p.tlsCert != "" {
-		return certs.NewFiles(ctx, p.tlsCert, p.tlsKey, p.caBundle, clock.RealClock{})
-	}
-	dns, ips, err := servingNames(p.deployment)
-	if err != nil {
-		return nil, err
-	}
-	var store certs.Store = certs.NewSecretStore(p.cluster.client, p.webhookNamespace, secretName)
-	if p.certDir != "" {
-		store = certs.NewDirStore(p.certDir)
-	}
-	return certs.NewAuthority(ctx, store, certs.Options{DNSNames: dns, IPs: ips, Clock: clock.RealClock{}})
 }
 
 // run serves until ctx ends, and then drains.

@@ -52,15 +52,10 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 		return nil, err
 	}
 	config.GetCertificate = certificate
-	if o.clientCA != "" {
-		pem, err := os.ReadFile(o.clientCA)
-		if err != nil {
-			return nil, fmt.Errorf("--client-ca-file: %w", err)
-		}
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--client-ca-file: %s holds no certificate", o.clientCA)
-		}
+	if config.ClientCAs, err = o.clientCAs(); err != nil {
+		return nil, err
+	}
+	if config.ClientCAs != nil {
 		// The kubelet has no such certificate, so it is the handler that insists.
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 	}
@@ -70,6 +65,22 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(!o.disableHTTP2)
 	return srv, nil
+}
+
+// clientCAs returns nil where callers need no certificate.
+func (o *options) clientCAs() (*x509.CertPool, error) {
+	if o.clientCA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(o.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--client-ca-file: %s holds no certificate", o.clientCA)
+	}
+	return pool, nil
 }
 
 func newHTTPServer(ctx context.Context, h http.Handler) *http.Server {

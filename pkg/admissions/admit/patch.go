@@ -1,15 +1,17 @@
 package admit
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/rawjson"
 )
 
 // differ makes JSON patches (RFC 6902) of what plugins did to an object.
@@ -34,7 +36,7 @@ type operation struct {
 // patch returns the patch that makes after of raw, which before was decoded from;
 // nil if nothing changed.
 func (d *differ) patch(before, after runtime.Object, raw []byte) ([]byte, error) {
-	if apiequality.Semantic.DeepEqual(before, after) {
+	if before == nil && after == nil {
 		return nil, nil
 	}
 	if before == nil || after == nil {
@@ -51,15 +53,8 @@ func (d *differ) patch(before, after runtime.Object, raw []byte) ([]byte, error)
 	if b.Type() != a.Type() {
 		return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
 	}
-	// Numbers stay as they are written: some of this may be sent back.
-	var doc any
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("decoding the object: %w", err)
-	}
 	w := walk{fields: &d.fields}
-	if err := w.value("", b, a, doc, ""); err != nil || len(w.ops) == 0 {
+	if err := w.value("", b, a, rawjson.Of(raw), ""); err != nil || len(w.ops) == 0 {
 		return nil, err
 	}
 	return json.Marshal(w.ops)
@@ -71,16 +66,43 @@ type walk struct {
 	ops    []operation
 }
 
+// equal reports whether two values mean the same. Both can be addressed, or
+// neither can.
 func equal(b, a reflect.Value) bool {
-	return apiequality.Semantic.DeepEqual(b.Interface(), a.Interface())
+	return apiequality.Semantic.DeepEqual(boxed(b), boxed(a))
+}
+
+// identical reports whether two values are the same in every bit that counts,
+// as most of an object is after a plugin has seen it. That costs a quarter of
+// what equality does. What is not identical may still be equal.
+func identical(b, a reflect.Value) bool {
+	switch b.Kind() {
+	case reflect.String:
+		return b.String() == a.String()
+	case reflect.Pointer, reflect.Interface:
+		if b.IsNil() && a.IsNil() {
+			return true
+		}
+	case reflect.Slice, reflect.Map:
+		if b.Len() == 0 && a.Len() == 0 {
+			return true
+		}
+	default:
+	}
+	return reflect.DeepEqual(boxed(b), boxed(a))
+}
+
+// boxed returns v, or a pointer to it where that saves a copy.
+func boxed(v reflect.Value) any {
+	if v.CanAddr() {
+		v = v.Addr()
+	}
+	return v.Interface()
 }
 
 // emit adds an operation with the JSON of v as its value.
 func (w *walk) emit(op, path string, v reflect.Value) error {
-	if v.CanAddr() {
-		v = v.Addr()
-	}
-	data, err := json.Marshal(v.Interface())
+	data, err := json.Marshal(boxed(v))
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}
@@ -90,37 +112,43 @@ func (w *walk) emit(op, path string, v reflect.Value) error {
 
 // value compares b and a, which stand at path; raw is what the document has
 // there. The path exists. MergeKey is the field by which list items are the same.
-func (w *walk) value(path string, b, a reflect.Value, raw any, mergeKey string) error {
-	if isLeaf(a.Type()) || raw == nil {
-		return w.emit("replace", path, a)
+func (w *walk) value(path string, b, a reflect.Value, raw rawjson.Value, mergeKey string) error {
+	if !isLeaf(a.Type()) {
+		switch a.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
+				return w.value(path, b.Elem(), a.Elem(), raw, mergeKey)
+			}
+		case reflect.Struct:
+			if raw.IsObject() {
+				return w.structure(path, b, a, raw)
+			}
+		case reflect.Map:
+			if raw.IsObject() && a.Type().Key().Kind() == reflect.String {
+				return w.mapping(path, b, a, raw)
+			}
+		case reflect.Slice:
+			if items := slices.Collect(raw.Items()); raw.IsArray() && len(items) == b.Len() && a.Len() > 0 {
+				return w.list(path, b, a, items, mergeKey)
+			}
+		default:
+		}
 	}
-	switch a.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
-			return w.value(path, b.Elem(), a.Elem(), raw, mergeKey)
-		}
-	case reflect.Struct:
-		if doc, ok := raw.(map[string]any); ok {
-			return w.structure(path, b, a, doc)
-		}
-	case reflect.Map:
-		if doc, ok := raw.(map[string]any); ok && a.Type().Key().Kind() == reflect.String {
-			return w.mapping(path, b, a, doc)
-		}
-	case reflect.Slice:
-		if doc, ok := raw.([]any); ok && len(doc) == b.Len() && a.Len() > 0 {
-			return w.list(path, b, a, doc, mergeKey)
-		}
-	default:
+	if equal(b, a) {
+		return nil
 	}
 	return w.emit("replace", path, a)
 }
 
-func (w *walk) structure(path string, b, a reflect.Value, doc map[string]any) error {
+func (w *walk) structure(path string, b, a reflect.Value, raw rawjson.Value) error {
+	var doc map[string]rawjson.Value
 	for _, f := range w.fields.of(a.Type()) {
 		bf, af := b.FieldByIndex(f.index), a.FieldByIndex(f.index)
-		if equal(bf, af) {
+		if identical(bf, af) {
 			continue
+		}
+		if doc == nil {
+			doc = members(raw)
 		}
 		if err := w.member(path, f.name, bf, af, !f.omitted(af), doc, f.mergeKey); err != nil {
 			return err
@@ -129,10 +157,11 @@ func (w *walk) structure(path string, b, a reflect.Value, doc map[string]any) er
 	return nil
 }
 
-func (w *walk) mapping(path string, b, a reflect.Value, doc map[string]any) error {
+func (w *walk) mapping(path string, b, a reflect.Value, raw rawjson.Value) error {
+	doc := members(raw)
 	for _, k := range sortedKeys(b, a) {
 		bv, av := b.MapIndex(k), a.MapIndex(k)
-		if bv.IsValid() && av.IsValid() && equal(bv, av) {
+		if bv.IsValid() && av.IsValid() && identical(bv, av) {
 			continue
 		}
 		if err := w.member(path, k.String(), bv, av, av.IsValid(), doc, ""); err != nil {
@@ -142,27 +171,41 @@ func (w *walk) mapping(path string, b, a reflect.Value, doc map[string]any) erro
 	return nil
 }
 
+// members indexes an object of the document. Of a name that is there twice the
+// last counts, as it does for decoders.
+func members(raw rawjson.Value) map[string]rawjson.Value {
+	out := map[string]rawjson.Value{}
+	for name, value := range raw.Members() {
+		out[name.Text()] = value
+	}
+	return out
+}
+
 // member compares one member of a JSON object. Present says whether the encoding
 // of the object after the change has it.
-func (w *walk) member(path, name string, b, a reflect.Value, present bool, doc map[string]any, mergeKey string) error {
+func (w *walk) member(path, name string, b, a reflect.Value, present bool, doc map[string]rawjson.Value, mergeKey string) error {
 	path += "/" + escape(name)
 	raw, exists := doc[name]
-	switch {
-	case !present && exists:
-		w.ops = append(w.ops, operation{Op: "remove", Path: path})
+	switch both := b.IsValid() && a.IsValid(); {
+	case both && present && exists && !raw.IsNull():
+		return w.value(path, b, a, raw, mergeKey)
+	case both && equal(b, a):
 		return nil
-	case !present:
-		return nil
-	case !exists:
-		return w.emit("add", path, a)
-	case raw == nil || !b.IsValid():
+	case present && exists:
 		return w.emit("replace", path, a)
+	case present:
+		return w.emit("add", path, a)
+	case exists:
+		w.ops = append(w.ops, operation{Op: "remove", Path: path})
 	}
-	return w.value(path, b, a, raw, mergeKey)
+	return nil
 }
 
 // escape makes a reference token of a JSON pointer (RFC 6901).
 func escape(token string) string {
+	if !strings.ContainsAny(token, "~/") {
+		return token
+	}
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 }
 

@@ -41,7 +41,7 @@ func TestPatchOfKeyedLists(t *testing.T) {
 		}, []string{`add /spec/containers/0/env/0 {"name":"W"}`}},
 		{"the first one last, as it was", raw, func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers[1:], p.Spec.Containers[0])
-		}, []string{`add /spec/containers/3 {"env":[{"name":"X","value":"1"},{"name":"Y","value":"2"}],"name":"a","new":1}`, `remove /spec/containers/0`}},
+		}, []string{`add /spec/containers/3 {"name":"a","new":1,"env":[{"name":"X","value":"1"},{"name":"Y","value":"2"}]}`, `remove /spec/containers/0`}},
 		{"the last one first, and changed", raw, func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers[2:], p.Spec.Containers[:2]...)
 			p.Spec.Containers[0].Image = "i"
@@ -74,7 +74,7 @@ func TestPatchOfSharedKeys(t *testing.T) {
 		{"remove the first", raw, func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[1:] }, []string{`remove /spec/ports/0`}},
 		{"change the second", raw, func(s *corev1.Service) { s.Spec.Ports[1].Name = "n" }, []string{`add /spec/ports/1/name "n"`}},
 		{"swap", raw, func(s *corev1.Service) { slices.Reverse(s.Spec.Ports) },
-			[]string{`add /spec/ports/2 {"new":"t","port":53,"protocol":"TCP"}`, `remove /spec/ports/0`}},
+			[]string{`add /spec/ports/2 {"port":53,"protocol":"TCP","new":"t"}`, `remove /spec/ports/0`}},
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	"k8s.io/apiserver/pkg/cel/environment"
-	"k8s.io/klog/v2/ktesting"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/router"
@@ -117,7 +116,7 @@ func soundFor(t *testing.T, s *admittest.Server, phase string, all []entry) {
 
 func serve(t *testing.T, e entry) *admittest.Server {
 	t.Helper()
-	_, ctx := ktesting.NewTestContext(t)
+	ctx := admittest.Context(t)
 	s, err := e.Serve(ctx, e.Plugin)
 	if err != nil {
 		t.Fatalf("Serving the case: %v", err)

@@ -21,12 +21,17 @@ func Run(t *testing.T, p *admit.Plugin) {
 	}
 	for _, c := range cases {
 		t.Run(c.Name(), func(t *testing.T) {
-			logger, _ := ktesting.NewTestContext(t)
-			for _, problem := range c.Check(klog.NewContext(t.Context(), logger), p) {
+			for _, problem := range c.Check(Context(t), p) {
 				t.Error(problem)
 			}
 		})
 	}
+}
+
+// Context is the test's, with a logger whose lines appear where it fails.
+func Context(tb testing.TB) context.Context {
+	tb.Helper()
+	return klog.NewContext(tb.Context(), ktesting.NewLogger(tb, ktesting.NewConfig(ktesting.Verbosity(2))))
 }
 
 // Check runs one case and returns what is not as it wants it.

@@ -1,0 +1,199 @@
+package admissions
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// needed are the configurations of plugins that do not start without one.
+func needed() map[string]string {
+	return map[string]string{"AlwaysDeny": "everywhere: true"}
+}
+
+// TestRegisteredRules keeps what the API server is told to call us for under
+// review: of each plugin alone, and of all together.
+func TestRegisteredRules(t *testing.T) {
+	var got strings.Builder
+	got.WriteString("# What is registered for each plugin alone, and for all of them together.\n" +
+		"# Written by: go test ./pkg/admissions -run TestRegisteredRules -update\n")
+	section := func(title string, hooks []hook) {
+		fmt.Fprintf(&got, "\n%s\n", title)
+		for _, h := range hooks {
+			fmt.Fprint(&got, h)
+		}
+		if len(hooks) == 0 {
+			fmt.Fprintln(&got, "  nothing")
+		}
+	}
+	for _, name := range Names() {
+		byDefault, all := registered(t, allGates(false), name), registered(t, allGates(true), name)
+		section(name, byDefault)
+		if !slices.EqualFunc(byDefault, all, func(a, b hook) bool { return a.String() == b.String() }) {
+			section(name+" with every feature gate", all)
+		}
+	}
+	section("All plugins", registered(t, allGates(false), Names()...))
+	section("All plugins with every feature gate", registered(t, allGates(true), Names()...))
+
+	path := filepath.Join("testdata", "rules.golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("Reading what is to be registered: %v", err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
+		t.Errorf("Something else is registered than %s says (- want, + got). If it is meant, run the test with -update:\n%s", path, diff)
+	}
+}
+
+// TestTogetherNothingWider compares what all plugins register together with what
+// each of them registers alone.
+func TestTogetherNothingWider(t *testing.T) {
+	for _, gates := range []gates{allGates(false), allGates(true)} {
+		want := map[string]bool{}
+		for _, name := range Names() {
+			maps.Copy(want, requestsOf(registered(t, gates, name)))
+		}
+		if len(want) == 0 {
+			t.Fatal("Nothing is registered")
+		}
+		got := requestsOf(registered(t, gates, Names()...))
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+			t.Errorf("With every gate %t, all together register others than each alone (- each, + all):\n%s", gates, diff)
+		}
+	}
+}
+
+// gates says whether every feature gate is on. Else each has its default.
+type gates bool
+
+func allGates(on bool) gates { return gates(on) }
+
+// hook is one webhook that is registered.
+type hook struct {
+	phase, name string
+	policy      *admissionregistrationv1.FailurePolicyType
+	sideEffects *admissionregistrationv1.SideEffectClass
+	rules       []admissionregistrationv1.RuleWithOperations
+}
+
+func (h hook) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s %s, failure policy %s, side effects %s\n", h.phase, h.name, *h.policy, *h.sideEffects)
+	for _, r := range h.rules {
+		group := joined(r.APIGroups)
+		if group == "" {
+			group = "core"
+		}
+		fmt.Fprintf(&b, "    %s %s/%s %s, scope %s\n", joined(r.Operations), group, joined(r.APIVersions), joined(r.Resources), *r.Scope)
+	}
+	return b.String()
+}
+
+func joined[T ~string](list []T) string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, string(s))
+	}
+	return strings.Join(out, ",")
+}
+
+// registered is what Postern registers with these plugins, in the order of names.
+func registered(t *testing.T, on gates, plugins ...string) []hook {
+	t.Helper()
+	enabled := map[string][]byte{}
+	for _, name := range plugins {
+		enabled[name] = nil
+		if text := needed()[name]; text != "" {
+			enabled[name] = []byte(text)
+		}
+	}
+	var hooks []hook
+	for _, f := range Families() {
+		s, err := f.Service(depsWith(t, on), enabled)
+		if err != nil {
+			t.Fatalf("Making the service of %v: %v", plugins, err)
+		}
+		if c := s.MutatingConfig; c != nil {
+			for _, w := range c.Webhooks {
+				hooks = append(hooks, hook{"mutating", w.Name, w.FailurePolicy, w.SideEffects, w.Rules})
+			}
+		}
+		if c := s.ValidatingConfig; c != nil {
+			for _, w := range c.Webhooks {
+				hooks = append(hooks, hook{"validating", w.Name, w.FailurePolicy, w.SideEffects, w.Rules})
+			}
+		}
+	}
+	return hooks
+}
+
+func depsWith(t *testing.T, on gates) admit.Deps {
+	t.Helper()
+	features, err := Features()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if on {
+		for name, spec := range features.GetAll() {
+			if spec.LockToDefault {
+				continue
+			}
+			if err := features.SetFromMap(map[string]bool{string(name): true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	client := fake.NewClientset()
+	return admit.Deps{
+		Client: client, Dynamic: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
+		Informers: informers.NewSharedInformerFactory(client, 0), RESTMapper: meta.NewDefaultRESTMapper(nil),
+		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
+			return admit.Decision{}, nil
+		},
+		Features: features, Clock: clock.RealClock{},
+	}
+}
+
+// requestsOf has every combination that the rules of webhooks have, by family and
+// phase.
+func requestsOf(hooks []hook) map[string]bool {
+	out := map[string]bool{}
+	for _, h := range hooks {
+		family, _, _ := strings.Cut(strings.TrimSuffix(h.name, "."+admit.Domain), "-")
+		for _, r := range h.rules {
+			for _, op := range r.Operations {
+				for _, group := range r.APIGroups {
+					for _, version := range r.APIVersions {
+						for _, resource := range r.Resources {
+							out[strings.Join([]string{family, h.phase, string(op), group, version, resource, string(*r.Scope)}, " ")] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}

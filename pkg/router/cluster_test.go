@@ -1,0 +1,218 @@
+package router
+
+import (
+	"encoding/pem"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	mutatingKind   = "MutatingWebhookConfiguration"
+	validatingKind = "ValidatingWebhookConfiguration"
+)
+
+// cluster is a fake API server that merges what is applied. It knows neither
+// field managers nor what is removed by not being applied any more.
+type cluster struct {
+	*dynamicfake.FakeDynamicClient
+
+	mu      sync.Mutex
+	applied []string
+}
+
+func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
+	t.Helper()
+	kinds := map[schema.GroupVersionResource]string{{Version: "v1", Resource: "namespaces"}: "NamespaceList"}
+	for kind, gvr := range resources() {
+		kinds[gvr] = kind + "List"
+	}
+	c := &cluster{FakeDynamicClient: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)}
+	c.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch, ok := action.(clienttesting.PatchAction)
+		if !ok || patch.GetPatchType() != types.ApplyPatchType {
+			return false, nil, nil
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.applied = append(c.applied, patch.GetResource().Resource+"/"+patch.GetName())
+		want := &unstructured.Unstructured{}
+		if err := want.UnmarshalJSON(patch.GetPatch()); err != nil {
+			return true, nil, err
+		}
+		have, err := c.Tracker().Get(patch.GetResource(), "", patch.GetName())
+		if apierrors.IsNotFound(err) {
+			return true, want, c.Tracker().Create(patch.GetResource(), want, "")
+		}
+		if err != nil {
+			return true, nil, err
+		}
+		merged := have.(*unstructured.Unstructured).DeepCopy()
+		merged.Object = merge(merged.Object, want.Object).(map[string]any)
+		return true, merged, c.Tracker().Update(patch.GetResource(), merged, "")
+	})
+	return c
+}
+
+// merge is what server-side apply does to maps and lists of named items.
+func merge(have, want any) any {
+	if w, ok := want.(map[string]any); ok {
+		if h, ok := have.(map[string]any); ok {
+			for k, v := range w {
+				h[k] = merge(h[k], v)
+			}
+			return h
+		}
+	}
+	w, wok := want.([]any)
+	h, hok := have.([]any)
+	if !wok || !hok || named(w) == nil || named(h) == nil || len(w) == 0 {
+		return want
+	}
+	for _, item := range w {
+		name := item.(map[string]any)["name"]
+		at := slices.IndexFunc(h, func(x any) bool { return x.(map[string]any)["name"] == name })
+		if at < 0 {
+			h = append(h, item)
+			continue
+		}
+		h[at] = merge(h[at], item)
+	}
+	return h
+}
+
+func (c *cluster) applies() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.applied)
+}
+
+// registered returns a configuration, or nil.
+func (c *cluster) registered(t *testing.T, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	obj, err := c.Tracker().Get(resources()[kind], "", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj.(*unstructured.Unstructured)
+}
+
+// stores are caches of what is there at this moment.
+func (c *cluster) stores(t *testing.T) map[string]cache.Store {
+	t.Helper()
+	out := map[string]cache.Store{}
+	for kind, gvr := range resources() {
+		list, err := c.Tracker().List(gvr, gvr.GroupVersion().WithKind(kind), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+		for _, item := range list.(*unstructured.UnstructuredList).Items {
+			if item.GetLabels()[ManagedByLabel] == ManagedBy { // As the informers select.
+				_ = store.Add(item.DeepCopy())
+			}
+		}
+		out[kind] = store
+	}
+	return out
+}
+
+// bundle is a Bundle that a test replaces.
+type bundle struct {
+	mu      sync.Mutex
+	data    []byte
+	changed chan struct{}
+}
+
+func newBundle(cas ...string) *bundle {
+	return &bundle{data: cert(cas...), changed: make(chan struct{})}
+}
+
+func cert(cas ...string) []byte {
+	var out []byte
+	for _, ca := range cas {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(ca)})...)
+	}
+	return out
+}
+
+func (b *bundle) Bundle() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data
+}
+
+func (b *bundle) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+func (b *bundle) replace(cas ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.changed)
+	b.data, b.changed = cert(cas...), make(chan struct{})
+}
+
+func ourNamespace() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	u.SetName("postern-system")
+	u.SetUID("ns-uid")
+	return u
+}
+
+// other is a configuration of another Postern.
+func other(kind, name, generation string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}}
+	u.SetName(name)
+	u.SetLabels(map[string]string{ManagedByLabel: ManagedBy})
+	u.SetAnnotations(map[string]string{GenerationAnnotation: generation})
+	return u
+}
+
+func at(s string) time.Time {
+	t, err := time.Parse("15:04", s)
+	if err != nil {
+		panic(err)
+	}
+	return t.AddDate(2026, 0, 0)
+}
+
+// newRegistrar returns one that started at a time of the day.
+func newRegistrar(t *testing.T, c *cluster, started string, change func(*Deployment, *AdmissionService)) *Registrar {
+	t.Helper()
+	d, s := Deployment{Namespace: "postern-system", Service: "postern", Port: 443, Timeout: time.Second}, bareService()
+	if change != nil {
+		change(&d, &s)
+	}
+	r, err := NewRegistrar(c, d, []AdmissionService{s}, newBundle("ca"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.generation, err = newGeneration(d, r.services, at(started))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func mustSync(t *testing.T, r *Registrar, c *cluster) {
+	t.Helper()
+	if err := r.sync(t.Context(), c.stores(t)); err != nil {
+		t.Fatalf("Synchronizing: %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+package router_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// FuzzDecodeReview sends any body: the answer is a review with the uid of the
+// request, or an error in plain text that blames the sender.
+func FuzzDecodeReview(f *testing.F) {
+	f.Add(review(f, "u-1"))
+	for _, seed := range []string{
+		"", "null", "[]", "{}", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","uid":"b"}}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"\ud800","object":null,"oldObject":[1e400]}}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{},"response":{"uid":"x","patch":"!"}}`,
+		`{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"a","userInfo":{"extra":{"k":["v"]}}}}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"dryRun":true,"options":{"kind":"CreateOptions"},"requestKind":null}}{}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	r, err := router.New([]router.AdmissionService{service(allow)}, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/pods/mutate", bytes.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, req)
+		var sent struct {
+			Request *struct {
+				UID any `json:"uid"`
+			} `json:"request"`
+		}
+		notJSON := kjson.UnmarshalCaseSensitivePreserveInts(body, &sent)
+		switch w.Code {
+		case http.StatusOK:
+			if notJSON != nil || sent.Request == nil {
+				t.Fatalf("Got 200 for what has no request (%v)", notJSON)
+			}
+			uid, known := sent.Request.UID.(string)
+			if known {
+				response(t, answer{w.Code, w.Header(), w.Body.String(), ""}, uid)
+			}
+		case http.StatusBadRequest:
+			if strings.TrimSpace(w.Body.String()) == "" || strings.Contains(w.Header().Get("Content-Type"), "json") {
+				t.Fatalf("Got %q as %s, want the reason in plain text", w.Body, w.Header().Get("Content-Type"))
+			}
+		default:
+			t.Fatalf("Got %d %s, want 200 or 400", w.Code, w.Body)
+		}
+	})
+}

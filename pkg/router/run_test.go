@@ -1,0 +1,198 @@
+package router
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/component-base/metrics"
+)
+
+// run runs a registrar until the test ends.
+func run(t *testing.T, r *Registrar, probe func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, probe) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Running: %v", err)
+		}
+	})
+}
+
+func reachable(context.Context) error { return nil }
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("It did not come to this: %s", what)
+		}
+	}
+}
+
+// quiet waits until nothing was applied for a while.
+func quiet(t *testing.T, c *cluster) {
+	t.Helper()
+	last, since := len(c.applies()), time.Now()
+	eventually(t, "nobody applies anything any more", func() bool {
+		if n := len(c.applies()); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 3*settleTime
+	})
+}
+
+func (c *cluster) isRegistered(t *testing.T, r *Registrar) bool {
+	t.Helper()
+	u := c.registered(t, mutatingKind, "postern-pods")
+	return u != nil && generationOf(u) == r.generation && c.registered(t, validatingKind, "postern-pods") != nil
+}
+
+func bundleOf(u *unstructured.Unstructured) any {
+	if u == nil {
+		return nil
+	}
+	webhooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
+	bundle, _, _ := unstructured.NestedString(asMap(webhooks[0]), "clientConfig", "caBundle")
+	return bundle
+}
+
+func TestRunRegistersWhenReachable(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, "10:00", nil)
+	registry := metrics.NewKubeRegistry()
+	r.metrics = NewMetrics(registry)
+	registered := func() (out []float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "postern_webhook_registered" {
+					out = append(out, m.GetGauge().GetValue())
+				}
+			}
+		}
+		return out
+	}
+	var up atomic.Bool
+	var probes atomic.Int32
+	run(t, r, func(context.Context) error {
+		if probes.Add(1); up.Load() {
+			return nil
+		}
+		return errors.New("nobody there")
+	})
+	eventually(t, "several probes", func() bool { return probes.Load() >= 3 })
+	if got := registered(); len(c.applies()) != 0 || len(got) != 2 || got[0]+got[1] != 0 {
+		t.Fatalf("Applied %v with the metrics %v before anybody could be reached", c.applies(), got)
+	}
+	up.Store(true)
+	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
+	eventually(t, "the metrics say so", func() bool { got := registered(); return len(got) == 2 && got[0]+got[1] == 2 })
+}
+
+func TestRunRestores(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, "10:00", nil)
+	run(t, r, reachable)
+	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
+	if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what was deleted is back", func() bool { return c.isRegistered(t, r) })
+	edited := c.registered(t, validatingKind, "postern-pods").DeepCopy()
+	webhookField("Fail", "failurePolicy")(edited)
+	if err := c.Tracker().Update(resources()[validatingKind], edited, ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what was edited is as it was", func() bool {
+		webhooks, _, _ := unstructured.NestedSlice(c.registered(t, validatingKind, "postern-pods").Object, "webhooks")
+		return asMap(webhooks[0])["failurePolicy"] == "Ignore"
+	})
+	for _, cas := range [][]string{{"next", "ca"}, {"next"}} {
+		r.bundle.(*bundle).replace(cas...)
+		eventually(t, "the new bundle is registered", func() bool {
+			return bundleOf(c.registered(t, mutatingKind, "postern-pods")) == base64.StdEncoding.EncodeToString(cert(cas...))
+		})
+	}
+	quiet(t, c)
+}
+
+// hastyBundle is replaced the moment it was read.
+type hastyBundle struct {
+	*bundle
+
+	reads atomic.Int32
+}
+
+func (h *hastyBundle) Bundle() []byte {
+	data := h.bundle.Bundle()
+	if h.reads.Add(1) == 1 {
+		h.replace("next")
+	}
+	return data
+}
+
+// TestRunMissesNoBundle has nothing to repair, so that no event comes to help.
+func TestRunMissesNoBundle(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	mustSync(t, newRegistrar(t, c, "10:00", nil), c)
+	r := newRegistrar(t, c, "10:00", nil)
+	r.bundle = &hastyBundle{bundle: newBundle("ca")}
+	run(t, r, reachable)
+	eventually(t, "the new bundle is registered", func() bool {
+		return bundleOf(c.registered(t, mutatingKind, "postern-pods")) == base64.StdEncoding.EncodeToString(cert("next"))
+	})
+}
+
+func TestRunsSideBySide(t *testing.T) {
+	second := func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second }
+	for name, c := range map[string]struct {
+		started string
+		change  func(*Deployment, *AdmissionService)
+	}{
+		"the same":                {"11:00", nil},
+		"another one, later":      {"11:00", second},
+		"another one, right then": {"10:00", second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newCluster(t, ourNamespace())
+			first, other := newRegistrar(t, cluster, "10:00", nil), newRegistrar(t, cluster, c.started, c.change)
+			run(t, first, reachable)
+			run(t, other, reachable)
+			eventually(t, "one is registered", func() bool { return cluster.isRegistered(t, first) || cluster.isRegistered(t, other) })
+			quiet(t, cluster)
+			if n := len(cluster.applies()); n > 8 {
+				t.Errorf("Applied %d times, want no fight", n)
+			}
+			if c.started > "10:00" && c.change != nil && !cluster.isRegistered(t, other) {
+				t.Error("The later one did not prevail")
+			}
+		})
+	}
+}
+
+func TestRunAfterUninstall(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, "10:00", nil)
+	run(t, r, reachable)
+	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
+	quiet(t, c)
+	before := len(c.applies())
+	if _, err := Uninstall(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, c)
+	if n := len(c.applies()); n != before || c.registered(t, mutatingKind, "postern-pods") != nil {
+		t.Errorf("Applied %v after the end, want nothing", c.applies()[before:])
+	}
+}
