@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/postern-dev/postern/pkg/certs"
+)
+
+func (b *bench) certFile() string   { return filepath.Join(b.dir, "tls.crt") }
+func (b *bench) keyFile() string    { return filepath.Join(b.dir, "tls.key") }
+func (b *bench) caFile() string     { return filepath.Join(b.dir, "ca.crt") }
+func (b *bench) kubeconfig() string { return filepath.Join(b.dir, "kubeconfig") }
+
+func (b *bench) posternBinary() string {
+	if b.binary != "" {
+		return b.binary
+	}
+	return filepath.Join(b.dir, "postern")
+}
+
+// build builds the servers. Postern is built in its own module, with the
+// dependencies that it ships with.
+func (b *bench) build(ctx context.Context) error {
+	targets := []struct{ dir, pkg, name string }{
+		{".", "./floor", "floor"},
+		{".", "./peer", "peer"},
+	}
+	if b.binary == "" {
+		targets = append(targets, struct{ dir, pkg, name string }{"../..", "./cmd/postern", "postern"})
+	}
+	for _, t := range targets {
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(b.dir, t.name), t.pkg) //nolint:gosec // built here
+		cmd.Dir = t.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", t.name, err, out)
+		}
+	}
+	return nil
+}
+
+// writeFiles writes a serving certificate that all servers share, and a kubeconfig
+// for the API server at a URL.
+func (b *bench) writeFiles(ctx context.Context, api string) error {
+	authority, err := certs.NewAuthority(ctx, certs.NewDirStore(filepath.Join(b.dir, "ca")), certs.Options{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		return fmt.Errorf("making a CA: %w", err)
+	}
+	cert, err := authority.GetCertificate(nil)
+	if err != nil {
+		return fmt.Errorf("making a certificate: %w", err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		return fmt.Errorf("encoding the key: %w", err)
+	}
+	var chain []byte
+	for _, der := range cert.Certificate {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"bench",
+"clusters":[{"name":"bench","cluster":{"server":%q}}],
+"contexts":[{"name":"bench","context":{"cluster":"bench","user":"bench"}}],
+"users":[{"name":"bench","user":{}}]}`, api)
+	return errors.Join(
+		os.WriteFile(b.certFile(), chain, 0o600),
+		os.WriteFile(b.keyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
+		os.WriteFile(b.caFile(), authority.Bundle(), 0o600),
+		os.WriteFile(b.kubeconfig(), []byte(config), 0o600),
+	)
+}

@@ -1,0 +1,156 @@
+// Command bench measures the CPU time that Postern takes for one request, beside
+// the least that a webhook in Go can take and beside controller-runtime. See
+// README.md.
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(klog.NewContext(ctx, logr.Discard()), os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	requests, rounds int
+	connections      []int
+	pods             string
+	binary, baseline string
+	quick, json      bool
+	// dir holds what the run builds and writes.
+	dir string
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	b, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "postern-bench-"); err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	// The servers end before the folder goes.
+	ctx, cancel := context.WithCancel(ctx)
+	list := b.servers()
+	defer func() {
+		cancel()
+		for _, s := range list {
+			s.wait()
+		}
+		err = errors.Join(err, os.RemoveAll(b.dir))
+	}()
+	cells, err := b.cells()
+	if err != nil {
+		return err
+	}
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	if err := b.start(ctx, list, cells); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := b.measure(ctx, list, cells); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "measured for %v\n", time.Since(start).Round(time.Second))
+	r, err := newReport(b, list, cells)
+	if err != nil {
+		return err
+	}
+	return r.write(out, b.json)
+}
+
+func parse(args []string) (*bench, error) {
+	b := &bench{connections: []int{1, 16, 64}}
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.IntVar(&b.requests, "requests", 800, "requests in one measurement; fewer with larger pods")
+	fs.IntVar(&b.rounds, "rounds", 5, "how often everything is measured")
+	fs.StringVar(&b.pods, "pods", "", "only pods with this in their name")
+	fs.BoolVar(&b.quick, "quick", false, "one short round: does it all still work?")
+	fs.BoolVar(&b.json, "json", false, "write JSON instead of tables")
+	fs.StringVar(&b.binary, "postern", "", "the Postern to measure; built from this tree if not set")
+	fs.StringVar(&b.baseline, "baseline", "", "another Postern to measure beside it")
+	if err := fs.Parse(args); err != nil {
+		return nil, fmt.Errorf("flags: %w", err)
+	}
+	if b.quick {
+		b.requests, b.rounds = 64, 1
+	}
+	if b.requests < 1 || b.rounds < 1 || fs.NArg() > 0 {
+		return nil, errors.New("flags: -requests and -rounds are positive, and there are no arguments")
+	}
+	return b, nil
+}
+
+// cells are the pods by the numbers of connections.
+func (b *bench) cells() ([]*cell, error) {
+	var out []*cell
+	most := b.connections[len(b.connections)-1]
+	for _, s := range shapes() {
+		if !strings.Contains(s.name, b.pods) {
+			continue
+		}
+		x, err := newSeries(s, most)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range b.connections {
+			out = append(out, &cell{series: x, connections: n, samples: map[string][]sample{}})
+		}
+	}
+	return out, nil
+}
+
+// start starts the servers, opens all connections, and checks what they answer.
+func (b *bench) start(ctx context.Context, list []*server, cells []*cell) error {
+	api, err := startAPI(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.writeFiles(ctx, api); err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	bundle, err := os.ReadFile(b.caFile())
+	if err != nil {
+		return fmt.Errorf("reading the CA: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(bundle) {
+		return errors.New("the CA is no certificate")
+	}
+	for _, s := range list {
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+		for range b.connections[len(b.connections)-1] {
+			s.clients = append(s.clients, s.newClient(roots))
+		}
+		for _, c := range cells {
+			if err := s.check(ctx, c.series); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// startAPI serves, until ctx ends, the little of an API server that Postern needs
+// to start: a version, no objects, and a yes to what it applies. It returns the
+// URL.
+func startAPI(ctx context.Context) (string, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("listening for the API server: %w", err)
+	}
+	srv := &http.Server{
+		Handler: http.HandlerFunc(serveAPI), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	go func() {
+		// It ends with this process, at the latest.
+		_ = srv.Serve(l)
+	}()
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	return "http://" + l.Addr().String(), nil
+}
+
+func serveAPI(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	query := req.URL.Query()
+	switch {
+	case req.URL.Path == "/version":
+		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
+	case req.Method == http.MethodPatch:
+		// What was applied is what there is now.
+		_, _ = io.Copy(w, req.Body)
+	case query.Get("sendInitialEvents") == "true":
+		// The client lists and watches instead.
+		status(w, http.StatusUnprocessableEntity, "Invalid")
+	case query.Get("watch") == "true":
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	case req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "configurations"):
+		fmt.Fprint(w, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	default:
+		status(w, http.StatusNotFound, "NotFound")
+	}
+}
+
+func status(w http.ResponseWriter, code int, reason string) {
+	w.WriteHeader(code)
+	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code)
+}

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// auditPolicy has the API server note every request of a Postern, and whatever is written by others.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, users: ["system:serviceaccount:postern-system:postern"]}
+- {level: Metadata, verbs: [create, update, patch, delete, deletecollection]}
+- {level: None}
+`
+
+// AuditEvent is a request that the API server has answered.
+type AuditEvent struct {
+	Verb      string
+	UserAgent string
+	User      struct{ Username string }
+	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
+	// ResponseStatus is that of HTTP.
+	ResponseStatus struct {
+		Code    int
+		Message string
+	}
+	StageTimestamp time.Time
+}
+
+// auditLog is the API server's. It is written before a request is answered.
+type auditLog struct {
+	policy, log string
+	offset      int64 // where the events of the present test begin
+}
+
+func newAuditLog(dir string) (auditLog, error) {
+	a := auditLog{policy: filepath.Join(dir, "audit-policy.yaml"), log: filepath.Join(dir, "audit.log")}
+	return a, os.WriteFile(a.policy, []byte(auditPolicy), 0o600)
+}
+
+func (a *auditLog) flags() []string {
+	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.log, "--audit-log-maxsize=1000"}
+}
+
+func (a *auditLog) begin(tb testing.TB) {
+	tb.Helper()
+	info, err := os.Stat(a.log)
+	if err != nil {
+		tb.Fatalf("Looking for the audit log: %v", err)
+	}
+	a.offset = info.Size()
+}
+
+// Audit returns the events that belong to this test and that want says yes to, in their order.
+func (c *Cluster) Audit(tb testing.TB, want func(AuditEvent) bool) []AuditEvent {
+	tb.Helper()
+	text, err := os.ReadFile(c.audit.log)
+	if err != nil {
+		tb.Fatalf("Reading the audit log: %v", err)
+	}
+	// The last line may still be in the writing.
+	text = text[min(c.audit.offset, int64(len(text))) : bytes.LastIndexByte(text, '\n')+1]
+	var events []AuditEvent
+	for line := range bytes.Lines(text) {
+		var e AuditEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			tb.Fatalf("Reading the audit log: %v: %s", err, line)
+		}
+		if want(e) {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// ByPostern says whether a Postern sent the request, whatever its user.
+func (e AuditEvent) ByPostern() bool { return strings.HasPrefix(e.UserAgent, "postern/") }
+
+// Writes says whether the request would change something.
+func (e AuditEvent) Writes() bool {
+	switch e.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// PosternWrites returns what the Posterns of this test wrote, or tried to.
+func (c *Cluster) PosternWrites(tb testing.TB) []AuditEvent {
+	tb.Helper()
+	return c.Audit(tb, func(e AuditEvent) bool { return e.ByPostern() && e.Writes() })
+}

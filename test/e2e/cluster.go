@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/postern-dev/postern/test/controlplane"
+)
+
+const (
+	// PosternNamespace is Postern's own.
+	PosternNamespace = "postern-system"
+	// ServiceName is what its Service and its service account are called.
+	ServiceName = "postern"
+	// SecretName is the Secret of its CA.
+	SecretName = "postern-ca"
+
+	// testLabel is on the namespaces that tests have made.
+	testLabel = "e2e.postern.dev/test"
+)
+
+// Cluster is a running control plane with what Postern's manifests put there.
+type Cluster struct {
+	*controlplane.ControlPlane
+	// Admin is the client of somebody who may do everything.
+	Admin kubernetes.Interface
+
+	paths       paths
+	audit       auditLog
+	controllers bool // the controller manager runs
+	installed   bool
+}
+
+func (s *Suite) start(tb testing.TB, o controlplane.Options) (*Cluster, error) {
+	tb.Helper()
+	s.once.Do(func() { s.paths, s.err = build(tb.Context()) })
+	if s.err != nil {
+		return nil, s.err
+	}
+	dir, err := os.MkdirTemp(s.paths.dir, "cluster-") //nolint:usetesting // it outlives the test
+	if err != nil {
+		return nil, err
+	}
+	audit, err := newAuditLog(dir)
+	if err != nil {
+		return nil, err
+	}
+	o.APIServerFlags = append(audit.flags(), o.APIServerFlags...)
+	o.Dir = filepath.Join(dir, "controlplane")
+	if o.Progress == nil {
+		o.Progress = tb.Output()
+	}
+	plane, err := controlplane.Start(tb.Context(), o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{ControlPlane: plane, paths: s.paths, audit: audit, controllers: o.ControllerManager}
+	c.Admin = c.Client(tb, controlplane.Admin)
+	return c, nil
+}
+
+// Config is the client configuration of a user, without a limit on the rate. Set its Impersonate to be
+// anybody else.
+func (c *Cluster) Config(tb testing.TB, u controlplane.User) *rest.Config {
+	tb.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(u))
+	if err != nil {
+		tb.Fatalf("Reading the kubeconfig of %s: %v", u, err)
+	}
+	config.QPS = -1
+	config.UserAgent = "postern-e2e"
+	return config
+}
+
+// Client is a typed client of a user.
+func (c *Cluster) Client(tb testing.TB, u controlplane.User) kubernetes.Interface {
+	tb.Helper()
+	client, err := kubernetes.NewForConfig(c.Config(tb, u))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return client
+}
+
+// Dynamic is a dynamic client of a user.
+func (c *Cluster) Dynamic(tb testing.TB, u controlplane.User) dynamic.Interface {
+	tb.Helper()
+	client, err := dynamic.NewForConfig(c.Config(tb, u))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return client
+}
+
+// Namespace makes a namespace in which pods can be created. It is deleted when the test ends.
+func (c *Cluster) Namespace(tb testing.TB) string {
+	tb.Helper()
+	ns, err := c.Admin.CoreV1().Namespaces().Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "test-", Labels: map[string]string{testLabel: "true"},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		tb.Fatalf("Creating a namespace: %v", err)
+	}
+	c.awaitServiceAccount(tb, ns.Name)
+	return ns.Name
+}
+
+// awaitServiceAccount waits for the account that the controller manager makes, without which there are no pods.
+// Where none runs, nobody asks for it.
+func (c *Cluster) awaitServiceAccount(tb testing.TB, namespace string) {
+	tb.Helper()
+	if !c.controllers {
+		return
+	}
+	Eventually(tb, startBound, "the default service account of namespace "+namespace, func(ctx context.Context) error {
+		_, err := c.Admin.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+// install makes what Postern's manifests make, except that Postern is no Deployment here.
+func (c *Cluster) install(tb testing.TB) {
+	tb.Helper()
+	c.audit.begin(tb)
+	Eventually(tb, startBound, "the namespace "+PosternNamespace, func(ctx context.Context) error {
+		_, err := c.Admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: PosternNamespace}}, metav1.CreateOptions{})
+		if err == nil {
+			c.installed = false
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		ns, err := c.Admin.CoreV1().Namespaces().Get(ctx, PosternNamespace, metav1.GetOptions{})
+		if err == nil && ns.DeletionTimestamp != nil {
+			return errors.New("it is still going")
+		}
+		return err
+	})
+	if c.installed {
+		return
+	}
+	c.awaitServiceAccount(tb, PosternNamespace)
+	_, err := c.Admin.CoreV1().ServiceAccounts(PosternNamespace).Create(tb.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: ServiceName}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		tb.Fatalf("Creating Postern's service account: %v", err)
+	}
+	rbac := filepath.Join(c.paths.module, "installer", "rbac.yaml")
+	if out, err := c.Kubectl(tb.Context(), controlplane.Admin, "apply", "-f", rbac).CombinedOutput(); err != nil {
+		tb.Fatalf("Applying %s: %v: %s", rbac, err, out)
+	}
+	c.installed = true
+}
+
+// giveBack removes what a test has left behind. Namespaces go in their own time.
+func (c *Cluster) giveBack(tb testing.TB) error {
+	tb.Helper()
+	c.checkRefusals(tb)
+	c.reportFailure(tb)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), startBound)
+	defer cancel()
+	hooks, core := c.Admin.AdmissionregistrationV1(), c.Admin.CoreV1()
+	errs := []error{
+		hooks.MutatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		hooks.ValidatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		core.Secrets(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		ignoreNotFound(core.Services(PosternNamespace).Delete(ctx, ServiceName, metav1.DeleteOptions{})),
+		core.Pods(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+	}
+	list, err := core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: testLabel})
+	if err != nil {
+		return errors.Join(append(errs, fmt.Errorf("listing namespaces: %w", err))...)
+	}
+	for _, ns := range list.Items {
+		if ns.DeletionTimestamp == nil {
+			errs = append(errs, ignoreNotFound(core.Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{})))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkRefusals fails the test if a Postern asked the API server for something that its account may not do.
+func (c *Cluster) checkRefusals(tb testing.TB) {
+	tb.Helper()
+	for _, e := range c.Audit(tb, func(e AuditEvent) bool {
+		return e.ByPostern() && e.ResponseStatus.Code == http.StatusForbidden
+	}) {
+		tb.Errorf("The API server refused Postern a request: %+v", e)
+	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *Cluster) reportFailure(tb testing.TB) {
+	tb.Helper()
+	if tb.Failed() {
+		tb.Logf("The ends of the control plane's logs:\n%s", c.Logs())
+	}
+}

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// PosternKubeconfig writes a kubeconfig of Postern's own service account, for an API server at the URL: the
+// control plane's own, or that of a proxy in front of it.
+func (c *Cluster) PosternKubeconfig(tb testing.TB, server string) string {
+	tb.Helper()
+	token, err := c.Admin.CoreV1().ServiceAccounts(PosternNamespace).CreateToken(tb.Context(), ServiceName,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		tb.Fatalf("Requesting a token of Postern's service account: %v", err)
+	}
+	return c.kubeconfig(tb, server, token.Status.Token)
+}
+
+func (c *Cluster) kubeconfig(tb testing.TB, server, token string) string {
+	tb.Helper()
+	const name = "postern"
+	path := filepath.Join(tb.TempDir(), "kubeconfig")
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: server, CertificateAuthority: c.CAFile()}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, path)
+	if err != nil {
+		tb.Fatalf("Writing a kubeconfig: %v", err)
+	}
+	return path
+}
+
+// service makes Postern's Service, or has it point at another address, and returns its port. It is of the kind
+// that needs neither nodes nor endpoints.
+func (c *Cluster) service(tb testing.TB, address string) string {
+	tb.Helper()
+	_, digits, err := net.SplitHostPort(address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	port, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	services := c.Admin.CoreV1().Services(PosternNamespace)
+	want := corev1.ServiceSpec{
+		Type: corev1.ServiceTypeExternalName, ExternalName: "localhost",
+		Ports: []corev1.ServicePort{{Port: int32(port)}},
+	}
+	Eventually(tb, startBound, "the Service is written", func(ctx context.Context) error {
+		_, err := services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: ServiceName}, Spec: want}, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		have, err := services.Get(ctx, ServiceName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		have.Spec.Ports = want.Ports
+		_, err = services.Update(ctx, have, metav1.UpdateOptions{})
+		return err
+	})
+	return digits
+}

@@ -1,0 +1,101 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+const (
+	// repairBound is what is promised for a configuration that somebody edited or deleted.
+	repairBound = 5 * time.Second
+	// settleBound ends a test in which something does not happen at all. It is no measure.
+	settleBound = 30 * time.Second
+	// outageBound is how long after an outage things may take to be repaired: clients wait up to half a minute
+	// between two attempts.
+	outageBound = time.Minute
+	// calm is how long nothing may be written once all is as it should be. Posterns that fight write about
+	// twice a second.
+	calm = 3 * time.Second
+)
+
+// suite has as many control planes as tests run in parallel by default on two processors.
+var suite = e2e.NewSuite(2, controlplane.Options{ControllerManager: true})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := suite.Stop(); err != nil {
+		fmt.Fprintf(os.Stderr, "Stopping the control planes: %v\n", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// alwaysPull are the options of a Postern that runs AlwaysPullImages, with further flags.
+func alwaysPull(flags ...string) e2e.Options {
+	return e2e.Options{Plugins: []string{"AlwaysPullImages"}, Flags: flags}
+}
+
+// startServing starts a Postern and waits until the API server calls it, which is a moment after it is
+// registered.
+func startServing(t *testing.T, c *e2e.Cluster, o e2e.Options) *e2e.Postern {
+	t.Helper()
+	p := c.StartPostern(t, o)
+	awaitCalled(t, c)
+	return p
+}
+
+// awaitCalled waits until new pods pull always.
+func awaitCalled(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	ns := c.Namespace(t)
+	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
+		return pullsAlways(c.Admin.CoreV1().Pods(ns).Create(ctx, pod("called"), dryRun()))
+	})
+}
+
+// pod has one container that may use an image that is there already.
+func pod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "app", Image: "app", ImagePullPolicy: corev1.PullIfNotPresent},
+		}},
+	}
+}
+
+func dryRun() metav1.CreateOptions {
+	return metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+}
+
+// pullsAlways returns why a pod that was to be created is not one that pulls always.
+func pullsAlways(pod *corev1.Pod, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		if c.ImagePullPolicy != corev1.PullAlways {
+			return fmt.Errorf("container %s has the policy %s", c.Name, c.ImagePullPolicy)
+		}
+	}
+	return nil
+}
+
+// isUnchanged returns why a pod that was to be created as pod makes it is not one that nobody changed.
+func isUnchanged(pod *corev1.Pod, err error) error {
+	if err != nil {
+		return err
+	}
+	if got := pod.Spec.Containers[0].ImagePullPolicy; got != corev1.PullIfNotPresent {
+		return fmt.Errorf("the policy is %s", got)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+const portAttempts = 100
+
+// Loopback is the address of a port of this machine.
+func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// FreePort finds a port that nobody listens on. It is below those that the system gives to clients: one of
+// these might be in use again before it is listened on.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	var lc net.ListenConfig
+	for range portAttempts {
+		port := 20000 + rand.IntN(12000) //nolint:gosec // anybody may guess it
+		if l, err := lc.Listen(tb.Context(), "tcp", Loopback(port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	tb.Fatal("There is no free port.")
+	return 0
+}
+
+// Proxy passes TCP connections on. It stands for kube-proxy in front of several Posterns, or for the way
+// between a Postern and the API server.
+type Proxy struct {
+	listener net.Listener
+	copying  sync.WaitGroup
+
+	mu       sync.Mutex
+	backends []string
+	next     int
+	open     map[net.Conn]bool
+}
+
+// StartProxy starts a proxy to the backends, which take turns. It is stopped when the test ends.
+func StartProxy(tb testing.TB, backends ...string) *Proxy {
+	tb.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(tb.Context(), "tcp", Loopback(0))
+	if err != nil {
+		tb.Fatalf("Starting a proxy: %v", err)
+	}
+	p := &Proxy{listener: l, backends: backends, open: map[net.Conn]bool{}}
+	p.copying.Go(func() { p.accept(tb.Context()) })
+	tb.Cleanup(func() {
+		_ = l.Close()
+		p.Cut()
+		p.copying.Wait()
+	})
+	return p
+}
+
+// Addr is where it listens.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// To sets the backends of new connections. Those that are open stay where they are, as with kube-proxy.
+func (p *Proxy) To(backends ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backends = slices.Clone(backends)
+}
+
+// Cut ends all connections and refuses new ones until To says where they go.
+func (p *Proxy) Cut() {
+	p.To()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) accept(ctx context.Context) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.copying.Go(func() { p.serve(ctx, client) })
+	}
+}
+
+func (p *Proxy) serve(ctx context.Context, client net.Conn) {
+	defer func() { _ = client.Close() }()
+	backend, ok := p.pick()
+	if !ok {
+		return
+	}
+	var dialer net.Dialer
+	server, err := dialer.DialContext(ctx, "tcp", backend)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	if !p.track(client, server) {
+		return
+	}
+	defer p.forget(client, server)
+	done := make(chan struct{}, 2)
+	go pass(client, server, done)
+	go pass(server, client, done)
+	<-done
+	<-done
+}
+
+// pass copies until one side has said all, and tells the other one so.
+func pass(to, from net.Conn, done chan<- struct{}) {
+	_, err := io.Copy(to, from)
+	if tcp, ok := to.(*net.TCPConn); ok && err == nil {
+		_ = tcp.CloseWrite()
+	} else {
+		_, _ = to.Close(), from.Close()
+	}
+	done <- struct{}{}
+}
+
+func (p *Proxy) pick() (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.backends) == 0 {
+		return "", false
+	}
+	p.next++
+	return p.backends[p.next%len(p.backends)], true
+}
+
+// track says no if the proxy has been cut since the backend was picked.
+func (p *Proxy) track(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.backends) == 0 {
+		return false
+	}
+	for _, c := range conns {
+		p.open[c] = true
+	}
+	return true
+}
+
+func (p *Proxy) forget(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		delete(p.open, c)
+	}
+}

@@ -1,0 +1,74 @@
+package e2e_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+func TestFailurePolicyDecidesWhilePosternIsDown(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	pods := c.Admin.CoreV1().Pods(c.Namespace(t))
+	t.Run("Fail", func(t *testing.T) {
+		startServing(t, c, alwaysPull()).Kill()
+		_, err := pods.Create(t.Context(), pod("refused"), metav1.CreateOptions{})
+		if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "pods.postern.dev"`) {
+			t.Errorf("Creating a pod returned %v, want an internal error about the webhook", err)
+		}
+		if _, err := pods.Get(t.Context(), "refused", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("Reading the pod that was refused returned %v, want not found", err)
+		}
+		// What Postern would do nothing about does not need it.
+		already := pod("already")
+		already.Spec.Containers[0].ImagePullPolicy = "Always"
+		if err := pullsAlways(pods.Create(t.Context(), already, metav1.CreateOptions{})); err != nil {
+			t.Errorf("Creating a pod that pulls always: %v", err)
+		}
+		if err := isUnchanged(c.Admin.CoreV1().Pods(e2e.PosternNamespace).Create(t.Context(), pod("ours"), dryRun())); err != nil {
+			t.Errorf("Creating a pod in Postern's own namespace: %v", err)
+		}
+	})
+	t.Run("Ignore", func(t *testing.T) {
+		startServing(t, c, alwaysPull("--failure-policy=Ignore")).Kill()
+		// The API server may know the mutating half a moment earlier than the validating one.
+		e2e.Eventually(t, settleBound, "a pod is admitted", func(ctx context.Context) error {
+			return isUnchanged(pods.Create(ctx, pod("admitted"), metav1.CreateOptions{}))
+		})
+	})
+}
+
+// TestOutageOfTheAPIServer cuts Postern's way to the API server, but not the way back.
+func TestOutageOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	server := strings.TrimPrefix(c.URL(), "https://")
+	way := e2e.StartProxy(t, server)
+	o := alwaysPull()
+	o.Kubeconfig = c.PosternKubeconfig(t, "https://"+way.Addr())
+	p := startServing(t, c, o)
+	all := configsOf(t, c)
+	before := all.get()
+	ns := c.Namespace(t)
+	way.Cut()
+	all.edit(`[{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 20}]`)
+	e2e.Throughout(t, calm, "Postern is ready and serves during the outage", func(ctx context.Context) error {
+		if err := p.Ready(ctx); err != nil {
+			return err
+		}
+		return pullsAlways(c.Admin.CoreV1().Pods(ns).Create(ctx, pod("web"), dryRun()))
+	})
+	if err := all.same(t.Context(), before); err == nil {
+		t.Error("The configurations were repaired during the outage: nothing was cut.")
+	}
+	way.To(server)
+	e2e.Eventually(t, outageBound, "the configurations are repaired after the outage", func(ctx context.Context) error {
+		return all.same(ctx, before)
+	})
+	keepCalm(t, c)
+}

@@ -1,0 +1,190 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+const (
+	loadClients = 8
+	// loadPause leaves connections idle between two pods, so that some are when a replica closes them.
+	loadPause = 30 * time.Millisecond
+	// loadLimit ends a load that nobody stops.
+	loadLimit = 3000
+)
+
+// TestNoRequestIsLostWhenReplicasAreReplaced replaces both replicas, one after the other, while pods are
+// created that must not pass unchanged and must not be refused.
+func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, protocol string
+		service        bool
+		flags          []string
+	}{
+		{"HTTP2", "h2", false, nil},
+		{"HTTP1", "", false, []string{"--disable-http2-serving"}},
+		// Through a Service the API server speaks HTTP/1.1 only.
+		{"Service", "h2", true, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := suite.Lend(t)
+			proxy := e2e.StartProxy(t)
+			o := behind(proxy, alwaysPull(append(test.flags, "--failure-policy=Fail", "--shutdown-delay-duration=1s")...))
+			o.Service = test.service
+			b := startBalancer(t, proxy)
+			first, second := c.LaunchPostern(t, o), c.LaunchPostern(t, o)
+			b.add(first, second)
+			for _, p := range []*e2e.Postern{first, second} {
+				p.AwaitReady(t)
+				p.AwaitRegistered(t)
+				if got := protocolOf(t, p); got != test.protocol {
+					t.Fatalf("The replica speaks %q to those who can speak h2, want %q", got, test.protocol)
+				}
+			}
+			awaitCalled(t, c)
+
+			l := startLoad(t, c)
+			l.awaitMore(t, 50)
+			first.Stop(t)
+			third := c.LaunchPostern(t, o)
+			b.add(third)
+			third.AwaitReady(t)
+			l.awaitMore(t, 50)
+			second.Stop(t)
+			l.awaitMore(t, 50)
+			l.stop(t)
+		})
+	}
+}
+
+// protocolOf is what the replica agrees to when it is offered HTTP/2.
+func protocolOf(t *testing.T, p *e2e.Postern) string {
+	t.Helper()
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", p.Addr())
+	if err != nil {
+		// So does a server that shares no protocol.
+		return ""
+	}
+	defer conn.Close()
+	return conn.(*tls.Conn).ConnectionState().NegotiatedProtocol
+}
+
+// balancer stands for the kubelet and kube-proxy: it asks the replicas whether they are ready, and has new
+// connections go to those that are.
+type balancer struct {
+	mu       sync.Mutex
+	replicas []*e2e.Postern
+}
+
+func startBalancer(t *testing.T, proxy *e2e.Proxy) *balancer {
+	t.Helper()
+	b := &balancer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			proxy.To(b.ready(ctx)...)
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return b
+}
+
+func (b *balancer) add(replicas ...*e2e.Postern) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.replicas = append(b.replicas, replicas...)
+}
+
+func (b *balancer) ready(ctx context.Context) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []string
+	for _, p := range b.replicas {
+		if p.Ready(ctx) == nil {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
+// load creates pods until it is stopped.
+type load struct {
+	c         *e2e.Cluster
+	namespace string
+	clients   sync.WaitGroup
+	stopped   atomic.Bool
+	created   atomic.Int64
+}
+
+func startLoad(t *testing.T, c *e2e.Cluster) *load {
+	t.Helper()
+	l := &load{c: c, namespace: c.Namespace(t)}
+	var next atomic.Int64
+	for range loadClients {
+		l.clients.Go(func() {
+			for i := next.Add(1); i <= loadLimit && !l.stopped.Load(); i = next.Add(1) {
+				name := fmt.Sprintf("pod-%d", i)
+				got, err := c.Admin.CoreV1().Pods(l.namespace).Create(t.Context(), pod(name), metav1.CreateOptions{})
+				if err := pullsAlways(got, err); err != nil {
+					t.Errorf("Creating %s: %v", name, err)
+					return
+				}
+				l.created.Add(1)
+				time.Sleep(loadPause)
+			}
+		})
+	}
+	t.Cleanup(func() { l.stopped.Store(true); l.clients.Wait() })
+	return l
+}
+
+// awaitMore waits until so many more pods have been created.
+func (l *load) awaitMore(t *testing.T, n int64) {
+	t.Helper()
+	want := l.created.Load() + n
+	e2e.Eventually(t, time.Minute, fmt.Sprintf("%d more pods are created", n), func(context.Context) error {
+		if t.Failed() {
+			t.FailNow()
+		}
+		if got := l.created.Load(); got < want {
+			return fmt.Errorf("there are %d of %d", got, want)
+		}
+		return nil
+	})
+}
+
+// stop stops it and looks at what is stored.
+func (l *load) stop(t *testing.T) {
+	t.Helper()
+	l.stopped.Store(true)
+	l.clients.Wait()
+	list, err := l.c.Admin.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatalf("Listing pods: %v", err)
+	}
+	if got, want := int64(len(list.Items)), l.created.Load(); got != want {
+		t.Errorf("There are %d pods, want the %d that were created", got, want)
+	}
+	for i := range list.Items {
+		if err := pullsAlways(&list.Items[i], nil); err != nil {
+			t.Errorf("The stored %s: %v", list.Items[i].Name, err)
+		}
+	}
+	t.Logf("%d pods were created", l.created.Load())
+}

@@ -1,0 +1,109 @@
+package twoservers
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/test/controlplane"
+)
+
+// enough is how many scenarios a plugin has to have.
+const enough = 5
+
+var (
+	posternList = regexp.MustCompile(`Plugins: ([A-Za-z, ]+)\.`)
+	serverList  = regexp.MustCompile(`--admission-control strings.*Comma-delimited list of: ([A-Za-z, ]+)\.`)
+)
+
+// shared are the plugins that both this build of Postern and kube-apiserver have.
+func shared(t *testing.T) []string {
+	t.Helper()
+	dir, err := controlplane.Build(t.Context(), "", io.Discard, "kube-apiserver")
+	if err != nil {
+		t.Fatalf("Looking for kube-apiserver: %v", err)
+	}
+	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, "kube-apiserver"), "--help").Output()
+	if err != nil {
+		t.Fatalf("kube-apiserver --help: %v", err)
+	}
+	theirs := namesIn(t, serverList, string(help))
+	return slices.DeleteFunc(namesIn(t, posternList, suite.Output(t, "--help")), func(name string) bool {
+		return !slices.Contains(theirs, name)
+	})
+}
+
+func namesIn(t *testing.T, list *regexp.Regexp, help string) []string {
+	t.Helper()
+	found := list.FindStringSubmatch(help)
+	if found == nil {
+		t.Fatalf("There is no list of plugins in %s", help)
+	}
+	return strings.Split(found[1], ", ")
+}
+
+// TestEveryPluginHasScenarios is about plugins that nobody compared.
+func TestEveryPluginHasScenarios(t *testing.T) {
+	t.Parallel()
+	plugins := shared(t)
+	for _, plugin := range plugins {
+		t.Run(plugin, func(t *testing.T) {
+			if got := len(load(t, plugin).Scenarios); got < enough {
+				t.Errorf("There are %d scenarios, want at least %d", got, enough)
+			}
+		})
+	}
+	files, err := filepath.Glob("scenarios/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		if name := strings.TrimSuffix(filepath.Base(path), ".yaml"); !slices.Contains(plugins, name) {
+			t.Errorf("%s has scenarios of no plugin that both have", path)
+		}
+	}
+}
+
+// TestDifferencesAreDocumented is about users, who do not read scenarios.
+func TestDifferencesAreDocumented(t *testing.T) {
+	t.Parallel()
+	for _, plugin := range shared(t) {
+		t.Run(plugin, func(t *testing.T) {
+			documented := differencesIn(t, plugin)
+			for _, s := range load(t, plugin).Scenarios {
+				for i, st := range s.Steps {
+					if d := st.Differs; d != nil && !strings.Contains(documented, words(d.README)) {
+						t.Errorf("%s: step %d: the differences in the README of %s do not have %q", s.Name, i+1, plugin, d.README)
+					}
+				}
+			}
+		})
+	}
+}
+
+// differencesIn is what the README of a plugin says about differences, on one line.
+func differencesIn(t *testing.T, plugin string) string {
+	t.Helper()
+	pattern := filepath.Join("..", "..", "..", "pkg", "admissions", "*", strings.ToLower(plugin), "README.md")
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("Looking for %s: %q, %v", pattern, files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(data), "\n## Differences from kube-apiserver\n")
+	if !found {
+		t.Fatalf("%s has no differences", files[0])
+	}
+	return words(section)
+}
+
+// words is a text with single blanks.
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }

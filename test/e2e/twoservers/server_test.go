@@ -1,0 +1,253 @@
+package twoservers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"testing"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/postern-dev/postern/test/controlplane"
+)
+
+// server is one of the two API servers.
+type server struct {
+	plane  *controlplane.ControlPlane
+	mapper meta.RESTMapper
+}
+
+func newServer(t *testing.T, plane *controlplane.ControlPlane) *server {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig(controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := restmapper.GetAPIGroupResources(client)
+	if err != nil {
+		t.Fatalf("Asking the API server for its resources: %v", err)
+	}
+	return &server{plane, restmapper.NewDiscoveryRESTMapper(groups)}
+}
+
+// request is one to the API server.
+type request struct {
+	method, path string
+	query        url.Values
+	contentType  string
+	body         any
+	as           string
+}
+
+// reply is what came back.
+type reply struct {
+	code     int
+	body     object
+	warnings []string
+}
+
+func (s *server) send(ctx context.Context, r request) (reply, error) {
+	var body bytes.Buffer
+	if r.body != nil {
+		if err := json.NewEncoder(&body).Encode(r.body); err != nil {
+			return reply{}, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, s.plane.URL()+r.path+"?"+r.query.Encode(), &body)
+	if err != nil {
+		return reply{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.plane.Token(controlplane.Admin))
+	req.Header.Set("Content-Type", r.contentType)
+	if r.as != "" {
+		req.Header.Set("Impersonate-User", r.as)
+		req.Header.Set("Impersonate-Group", "system:authenticated")
+	}
+	resp, err := s.plane.Client().Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	out := reply{code: resp.StatusCode}
+	if err := json.Unmarshal(text, &out.body); err != nil {
+		return reply{}, fmt.Errorf("%s %s: %s: %s: %w", r.method, r.path, resp.Status, text, err)
+	}
+	warnings, errs := utilnet.ParseWarningHeaders(resp.Header["Warning"])
+	for _, w := range warnings {
+		out.warnings = append(out.warnings, w.Text)
+	}
+	return out, errors.Join(errs...)
+}
+
+// place is where an object is, or would be.
+type place struct{ collection, name string }
+
+func (p place) item() string { return p.collection + "/" + p.name }
+
+// find returns the place of an object. A Binding and an Eviction are about a pod.
+func (s *server) find(o object, namespace string) (place, error) {
+	u := &unstructured.Unstructured{Object: o}
+	gvk := u.GroupVersionKind()
+	if gvk.Kind == "Binding" || gvk.Kind == "Eviction" {
+		gvk = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	}
+	mapping, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return place{}, err
+	}
+	path := "/apis/" + gvk.Group + "/" + gvk.Version
+	if gvk.Group == "" {
+		path = "/api/" + gvk.Version
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		if own := u.GetNamespace(); own != "" {
+			namespace = own
+		}
+		path += "/namespaces/" + namespace
+	}
+	return place{path + "/" + mapping.Resource.Resource, u.GetName()}, nil
+}
+
+// get returns the object at a place, or nil if there is none.
+func (s *server) get(ctx context.Context, p place) (object, error) {
+	r, err := s.send(ctx, request{method: http.MethodGet, path: p.item()})
+	switch {
+	case err != nil:
+		return nil, err
+	case r.code == http.StatusNotFound:
+		return nil, nil
+	case r.code != http.StatusOK:
+		return nil, fmt.Errorf("reading %s: %v", p.item(), r.body)
+	}
+	return r.body, nil
+}
+
+// make creates an object of a set-up.
+func (s *server) make(ctx context.Context, o object, namespace string) error {
+	p, err := s.find(o, namespace)
+	if err != nil {
+		return err
+	}
+	r, err := s.send(ctx, request{method: http.MethodPost, path: p.collection, contentType: "application/json", body: o})
+	if err == nil && r.code != http.StatusCreated {
+		err = fmt.Errorf("creating %s: %d %v", p.item(), r.code, r.body["message"])
+	}
+	return err
+}
+
+// request makes the request of a step that is about the object at a place.
+func (s *server) request(ctx context.Context, st *step, at place) (request, error) {
+	o, verb := st.object()
+	r := request{path: at.item(), query: url.Values{}, contentType: "application/json", body: o, as: st.As}
+	if st.Subresource != "" {
+		r.path += "/" + st.Subresource
+	}
+	switch verb {
+	case "create":
+		r.method = http.MethodPost
+		if st.Subresource == "" {
+			r.path = at.collection
+		}
+	case "update":
+		r.method = http.MethodPut
+		body, err := s.merged(ctx, at, o)
+		if err != nil {
+			return r, err
+		}
+		r.body = body
+	case "patch":
+		r.method, r.contentType = http.MethodPatch, "application/strategic-merge-patch+json"
+	case "apply":
+		r.method, r.contentType = http.MethodPatch, "application/apply-patch+yaml"
+		r.query.Set("fieldManager", "twoservers")
+	case "delete":
+		r.method, r.body = http.MethodDelete, nil
+	case "connect":
+		r.method, r.body = http.MethodPost, nil
+		r.query.Set("command", "true")
+		r.query.Set("stdout", "true")
+	}
+	return r, nil
+}
+
+// merged is an object as it is, with changes.
+func (s *server) merged(ctx context.Context, at place, changes object) (object, error) {
+	have, err := s.get(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	document, err := json.Marshal(have)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := json.Marshal(changes)
+	if err != nil {
+		return nil, err
+	}
+	text, err := jsonpatch.MergePatch(document, patch)
+	if err != nil {
+		return nil, fmt.Errorf("changing %s: %w", at.item(), err)
+	}
+	out := object{}
+	return out, json.Unmarshal(text, &out)
+}
+
+// play sends the request of a step and looks at what is stored then.
+func (s *server) play(ctx context.Context, st *step, namespace string, dryRun bool) (answer, error) {
+	o, verb := st.object()
+	at, err := s.find(o, namespace)
+	if err != nil {
+		return answer{}, err
+	}
+	req, err := s.request(ctx, st, at)
+	if err != nil {
+		return answer{}, err
+	}
+	if dryRun && verb != "connect" {
+		req.query = maps.Clone(req.query)
+		req.query.Set("dryRun", "All")
+	}
+	r, err := s.send(ctx, req)
+	if err != nil {
+		return answer{}, err
+	}
+	a := newAnswer(r)
+	generated := (&unstructured.Unstructured{Object: o}).GetGenerateName()
+	switch {
+	case dryRun && a.allowed() && r.body["kind"] != "Status":
+		a.object = r.body
+	case !dryRun:
+		if at.name == "" && a.allowed() {
+			at.name = (&unstructured.Unstructured{Object: r.body}).GetName()
+		}
+		if at.name == "" {
+			break
+		}
+		if a.object, err = s.get(ctx, at); err != nil {
+			return answer{}, err
+		}
+	}
+	a.normalise(generated)
+	return a, nil
+}

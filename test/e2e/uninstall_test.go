@@ -1,0 +1,65 @@
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+func TestUninstallWhilePosternRuns(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	p := c.StartPostern(t, alwaysPull())
+	uninstall(t, c)
+	e2e.Throughout(t, calm, "the running Postern leaves the configurations deleted", configsOf(t, c).gone)
+	if err := p.Ready(t.Context()); err != nil {
+		t.Errorf("The running Postern is not ready any more: %v", err)
+	}
+	p.Stop(t)
+	startServing(t, c, alwaysPull())
+	keepCalm(t, c)
+}
+
+func TestUninstallWhileNoPosternRuns(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	c.StartPostern(t, alwaysPull()).Stop(t)
+	uninstall(t, c)
+	if err := isUnchanged(c.Admin.CoreV1().Pods(c.Namespace(t)).Create(t.Context(), pod("web"), metav1.CreateOptions{})); err != nil {
+		t.Errorf("Creating a pod: %v", err)
+	}
+	startServing(t, c, alwaysPull())
+	// There is nothing left that could be removed twice, and that is no error.
+	uninstall(t, c)
+	if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL())); code != 0 {
+		t.Errorf("Uninstalling what is uninstalled exited with %d: %s", code, said)
+	}
+}
+
+// uninstall runs the command and looks at what it says and does.
+func uninstall(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL()))
+	if code != 0 {
+		t.Fatalf("postern uninstall exited with %d: %s", code, said)
+	}
+	for _, want := range []string{
+		"mutatingwebhookconfigurations/postern-pods deleted\n", "validatingwebhookconfigurations/postern-pods deleted\n",
+		"secret/postern-ca deleted from namespace postern-system\n",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("postern uninstall said %q, want %q in it", said, want)
+		}
+	}
+	if err := configsOf(t, c).gone(t.Context()); err != nil {
+		t.Errorf("After postern uninstall: %v", err)
+	}
+	_, err := c.Admin.CoreV1().Secrets(e2e.PosternNamespace).Get(t.Context(), e2e.SecretName, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("After postern uninstall, reading the Secret of the CA returned %v, want not found", err)
+	}
+}
