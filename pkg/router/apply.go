@@ -67,7 +67,7 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	annotations[GenerationAnnotation] = gen.String()
 	want.SetAnnotations(annotations)
 	if exists && !r.exact {
-		keepLargerBundles(want.Object, have.Object)
+		joinBundles(want.Object, have.Object)
 	}
 	if exists && covers(have.Object, want.Object) {
 		r.registered(key, nil)

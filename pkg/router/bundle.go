@@ -1,27 +1,47 @@
 package router
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/pem"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// keepLargerBundles leaves the CA bundles that are registered in want where they
-// hold all of ours. While a CA is replaced, replicas learn of it one after the
-// other: one that has not yet would undo what another has just registered, and
-// that one in turn, as long as they differ.
-func keepLargerBundles(want, have map[string]any) {
+// joinBundles puts the CAs that are registered into the bundles of want, besides
+// ours. When a CA is replaced, replicas learn of it one after the other: one that
+// has not yet would undo what another has just registered, and that one in turn,
+// as long as they differ, and calls of one of them would fail. What is too much in
+// a bundle goes when ours changes, and at the next resync.
+func joinBundles(want, have map[string]any) {
 	registered, _ := have["webhooks"].([]any)
 	byName := named(registered)
 	ours, _ := want["webhooks"].([]any)
 	for name, w := range named(ours) {
 		mine, _, _ := unstructured.NestedString(asMap(w), "clientConfig", "caBundle")
 		theirs, _, _ := unstructured.NestedString(asMap(byName[name]), "clientConfig", "caBundle")
-		if mine != "" && holdsAll(theirs, mine) {
-			_ = unstructured.SetNestedField(asMap(w), theirs, "clientConfig", "caBundle")
+		if joined := join(theirs, mine); mine != "" && joined != "" {
+			_ = unstructured.SetNestedField(asMap(w), joined, "clientConfig", "caBundle")
 		}
 	}
+}
+
+// join returns theirs if it holds all of mine, both of them if it holds something
+// else, and nothing if it is no bundle. All are PEM in base64.
+func join(theirs, mine string) string {
+	their, err := base64.StdEncoding.DecodeString(theirs)
+	switch {
+	case err != nil || len(certificates(theirs)) == 0:
+		return ""
+	case holdsAll(theirs, mine):
+		return theirs
+	}
+	our, err := base64.StdEncoding.DecodeString(mine)
+	if err != nil {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString(slices.Concat(bytes.TrimSpace(their), []byte("\n"), our))
 }
 
 func asMap(v any) map[string]any {

@@ -56,7 +56,7 @@ func TestSyncRepairsWhatIsOurs(t *testing.T) {
 		"an annotation": {func(u *unstructured.Unstructured) { u.SetAnnotations(withKey(u.GetAnnotations())) }, false},
 		"another label": {func(u *unstructured.Unstructured) { u.SetLabels(withKey(u.GetLabels())) }, false},
 		"a larger CA":   {webhookField(base64.StdEncoding.EncodeToString(cert("new", "ca")), "clientConfig", "caBundle"), false},
-		"another CA":    {webhookField(base64.StdEncoding.EncodeToString(cert("new")), "clientConfig", "caBundle"), true},
+		"no bundle":     {webhookField("bm8gUEVN", "clientConfig", "caBundle"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
@@ -107,6 +107,52 @@ func TestReplicasKeepOneGeneration(t *testing.T) {
 	}
 }
 
+// TestReplacedCA is a CA that was not announced: its Secret was deleted, and the
+// replica that started next made another. Calls of both must go on, and neither
+// may undo what the other does.
+func TestReplacedCA(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	early, late := newRegistrar(t, c, "10:00", nil), newRegistrar(t, c, "11:00", nil)
+	late.bundle.(*bundle).replace("new")
+	mustSync(t, early, c)
+	mustSync(t, late, c) // The first sync of a start is exact.
+	before := len(c.applies())
+	for range 5 {
+		mustSync(t, early, c)
+		mustSync(t, late, c)
+	}
+	if got := len(c.applies()) - before; got != 2 {
+		t.Errorf("Applied %d times, want once for each of the two configurations", got)
+	}
+	if got, want := registeredBundle(t, c), string(cert("new", "ca")); got != want {
+		t.Errorf("Got the bundle %q, want that of both CAs, %q", got, want)
+	}
+	early.bundle.(*bundle).replace("new")
+	early.exact = true
+	mustSync(t, early, c)
+	mustSync(t, late, c)
+	if got, want := registeredBundle(t, c), string(cert("new")); got != want {
+		t.Errorf("Got the bundle %q in the end, want %q", got, want)
+	}
+}
+
+func registeredBundle(t *testing.T, c *cluster) string {
+	t.Helper()
+	webhooks, _, err := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
+	if err != nil || len(webhooks) == 0 {
+		t.Fatalf("Got the webhooks %v (%v), want some", webhooks, err)
+	}
+	text, _, err := unstructured.NestedString(webhooks[0].(map[string]any), "clientConfig", "caBundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 // TestReplicasDuringARotation must agree in the end, and must not undo what the
 // other did in between.
 func TestReplicasDuringARotation(t *testing.T) {
@@ -134,9 +180,8 @@ func TestReplicasDuringARotation(t *testing.T) {
 		if got := len(c.applies()) - before; got > step.want {
 			t.Errorf("Applied %d times for %v, want at most %d", got, step.cas, step.want)
 		}
-		webhooks, _, _ := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
-		if got, want := webhooks[0].(map[string]any)["clientConfig"].(map[string]any)["caBundle"], base64.StdEncoding.EncodeToString(cert(step.cas...)); got != want {
-			t.Errorf("Got the bundle %v in the end, want that of %v", got, step.cas)
+		if got, want := registeredBundle(t, c), string(cert(step.cas...)); got != want {
+			t.Errorf("Got the bundle %q in the end, want %q", got, want)
 		}
 	}
 }
