@@ -36,7 +36,8 @@ type bench struct {
 	connections      []int
 	pods             string
 	binary, baseline string
-	quick, json      bool
+	jsonFile         string
+	quick            bool
 	// dir holds what the run builds and writes.
 	dir string
 }
@@ -78,7 +79,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	return r.write(out, b.json)
+	if b.jsonFile != "" {
+		if err := r.writeFile(b.jsonFile); err != nil {
+			return err
+		}
+	}
+	return r.write(out)
 }
 
 func parse(args []string) (*bench, error) {
@@ -88,7 +94,7 @@ func parse(args []string) (*bench, error) {
 	fs.IntVar(&b.rounds, "rounds", 5, "how often everything is measured")
 	fs.StringVar(&b.pods, "pods", "", "only pods with this in their name")
 	fs.BoolVar(&b.quick, "quick", false, "one short round: does it all still work?")
-	fs.BoolVar(&b.json, "json", false, "write JSON instead of tables")
+	fs.StringVar(&b.jsonFile, "json", "", "file to write the numbers to, as JSON")
 	fs.StringVar(&b.binary, "postern", "", "the Postern to measure; built from this tree if not set")
 	fs.StringVar(&b.baseline, "baseline", "", "another Postern to measure beside it")
 	if err := fs.Parse(args); err != nil {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 )
 
 // shape is how large a pod is.
@@ -47,8 +46,8 @@ func (s shape) pod(policy corev1.PullPolicy) (*corev1.Pod, error) {
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSClusterFirst, SchedulerName: "default-scheduler",
-			ServiceAccountName: "checkout", DeprecatedServiceAccount: "checkout", EnableServiceLinks: ptr.To(true),
-			TerminationGracePeriodSeconds: ptr.To(int64(30)), SecurityContext: &corev1.PodSecurityContext{},
+			ServiceAccountName: "checkout", DeprecatedServiceAccount: "checkout", EnableServiceLinks: new(true),
+			TerminationGracePeriodSeconds: new(int64(30)), SecurityContext: &corev1.PodSecurityContext{},
 		},
 	}
 	for i := range s.notes {
@@ -81,7 +80,7 @@ func merged(m map[string]string, key, value string) map[string]string {
 
 func volume(i int) corev1.Volume {
 	return corev1.Volume{Name: fmt.Sprintf("config-%d", i), VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: fmt.Sprintf("checkout-config-%d", i)}, DefaultMode: ptr.To(int32(0o644)),
+		LocalObjectReference: corev1.LocalObjectReference{Name: fmt.Sprintf("checkout-config-%d", i)}, DefaultMode: new(int32(0o644)),
 	}}}
 }
 
@@ -100,7 +99,7 @@ func (s shape) container(name string, policy corev1.PullPolicy) corev1.Container
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")},
 			Limits:   corev1.ResourceList{"memory": resource.MustParse("256Mi")},
 		},
-		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), RunAsNonRoot: ptr.To(true)},
+		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), RunAsNonRoot: new(true)},
 	}
 	if s.env > 0 {
 		c.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}}
@@ -141,7 +140,7 @@ func (s shape) manage(pod *corev1.Pod) error {
 	}
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1",
-		Time: ptr.To(metav1.Unix(1767225600, 0)), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(fields)),
+		Time: new(metav1.Unix(1767225600, 0)), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(fields)),
 	}}
 	return nil
 }
@@ -180,7 +179,7 @@ func review(uid types.UID, pod []byte) ([]byte, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: uid, Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
-			Namespace: "shop", Operation: admissionv1.Create, DryRun: ptr.To(false),
+			Namespace: "shop", Operation: admissionv1.Create, DryRun: new(false),
 			UserInfo: authenticationv1.UserInfo{
 				Username: "system:serviceaccount:kube-system:replicaset-controller", UID: "8f2f6a53-3c2c-4a8f-9a3b-0d1f6a3f6b7e",
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},

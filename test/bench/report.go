@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"text/tabwriter"
@@ -81,19 +82,23 @@ func newReport(b *bench, list []*server, cells []*cell) (*report, error) {
 		r.Memory[s.name] = memRow{RSS: now, Most: most}
 	}
 	for _, c := range cells {
-		row := cellReport{
-			Pod: c.series.name, Bytes: len(c.series.pod), Connections: c.connections,
-			Servers: map[string]serverRow{}, Ratios: map[string]spread{},
-		}
-		for name, samples := range c.samples {
-			row.Servers[name] = rowOf(samples)
-		}
-		for _, pair := range ratios(r.names) {
-			row.Ratios[pair[0]+"/"+pair[1]] = ratioOf(c.samples[pair[0]], c.samples[pair[1]])
-		}
-		r.Cells = append(r.Cells, row)
+		r.addCell(c)
 	}
 	return r, nil
+}
+
+func (r *report) addCell(c *cell) {
+	row := cellReport{
+		Pod: c.series.name, Bytes: len(c.series.pod), Connections: c.connections,
+		Servers: map[string]serverRow{}, Ratios: map[string]spread{},
+	}
+	for name, samples := range c.samples {
+		row.Servers[name] = rowOf(samples)
+	}
+	for _, pair := range ratios(r.names) {
+		row.Ratios[pair[0]+"/"+pair[1]] = ratioOf(c.samples[pair[0]], c.samples[pair[1]])
+	}
+	r.Cells = append(r.Cells, row)
 }
 
 func rowOf(samples []sample) serverRow {
@@ -123,14 +128,20 @@ func ratioOf(a, b []sample) spread {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-func (r *report) write(out io.Writer, asJSON bool) error {
-	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+func (r *report) writeFile(name string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
 	}
+	if err := os.WriteFile(name, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+func (r *report) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(out, "%s, %d cores, %d rounds. CPU time of the server for one request, in µs; medians, and [lowest-highest] of the rounds.\n\n", r.Go, r.CPUs, r.Rounds)
+	fmt.Fprintf(out, "%s, %d cores, %d rounds. CPU time of the server (client: of this process while it asks postern)\nfor one request, in µs; medians, and [lowest-highest] of the rounds.\n\n", r.Go, r.CPUs, r.Rounds)
 	r.writeCPU(w)
 	fmt.Fprintf(w, "\n")
 	if err := w.Flush(); err != nil {
@@ -154,6 +165,7 @@ func (r *report) writeCPU(w io.Writer) {
 	for _, name := range r.names {
 		fmt.Fprintf(w, "%s\t", name)
 	}
+	fmt.Fprint(w, "client\t")
 	for _, pair := range ratios(r.names) {
 		fmt.Fprintf(w, "%s/%s\t", pair[0], pair[1])
 	}
@@ -163,6 +175,7 @@ func (r *report) writeCPU(w io.Writer) {
 		for _, name := range r.names {
 			fmt.Fprintf(w, "%.0f\t", c.Servers[name].CPU.Median)
 		}
+		fmt.Fprintf(w, "%.0f\t", c.Servers[namePostern].ClientCPU.Median)
 		for _, pair := range ratios(r.names) {
 			s := c.Ratios[pair[0]+"/"+pair[1]]
 			fmt.Fprintf(w, "%.2f [%.2f-%.2f]\t", s.Median, s.Min, s.Max)

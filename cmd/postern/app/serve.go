@@ -94,7 +94,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stop()
-	failed := make(chan error, 4)
+	failed := make(chan error, 5) // One for each task.
 	start := func(f func(context.Context) error) {
 		tasks.Go(func() {
 			if err := f(background); err != nil {
@@ -127,7 +127,11 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	klog.FromContext(ctx).Info("Serving", "address", secure.Addr().String())
 	select {
 	case err := <-failed:
-		return errors.Join(err, srv.Close())
+		errs := []error{err}
+		for _, s := range servers {
+			errs = append(errs, s.Close())
+		}
+		return errors.Join(errs...)
 	case <-ctx.Done():
 		return p.drain(background, p.health, servers...)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"testing"
@@ -100,6 +99,9 @@ func (s *server) send(ctx context.Context, r request) (reply, error) {
 	return out, errors.Join(errs...)
 }
 
+// strict has the API server refuse fields that it does not know, which are typing errors here.
+func strict() url.Values { return url.Values{"fieldValidation": {"Strict"}} }
+
 // place is where an object is, or would be.
 type place struct{ collection, name string }
 
@@ -149,7 +151,7 @@ func (s *server) make(ctx context.Context, o object, namespace string) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.send(ctx, request{method: http.MethodPost, path: p.collection, contentType: "application/json", body: o})
+	r, err := s.send(ctx, request{method: http.MethodPost, path: p.collection, query: strict(), contentType: "application/json", body: o})
 	if err == nil && r.code != http.StatusCreated {
 		err = fmt.Errorf("creating %s: %d %v", p.item(), r.code, r.body["message"])
 	}
@@ -159,7 +161,7 @@ func (s *server) make(ctx context.Context, o object, namespace string) error {
 // request makes the request of a step that is about the object at a place.
 func (s *server) request(ctx context.Context, st *step, at place) (request, error) {
 	o, verb := st.object()
-	r := request{path: at.item(), query: url.Values{}, contentType: "application/json", body: o, as: st.As}
+	r := request{path: at.item(), query: strict(), contentType: "application/json", body: o, as: st.As}
 	if st.Subresource != "" {
 		r.path += "/" + st.Subresource
 	}
@@ -211,43 +213,4 @@ func (s *server) merged(ctx context.Context, at place, changes object) (object, 
 	}
 	out := object{}
 	return out, json.Unmarshal(text, &out)
-}
-
-// play sends the request of a step and looks at what is stored then.
-func (s *server) play(ctx context.Context, st *step, namespace string, dryRun bool) (answer, error) {
-	o, verb := st.object()
-	at, err := s.find(o, namespace)
-	if err != nil {
-		return answer{}, err
-	}
-	req, err := s.request(ctx, st, at)
-	if err != nil {
-		return answer{}, err
-	}
-	if dryRun && verb != "connect" {
-		req.query = maps.Clone(req.query)
-		req.query.Set("dryRun", "All")
-	}
-	r, err := s.send(ctx, req)
-	if err != nil {
-		return answer{}, err
-	}
-	a := newAnswer(r)
-	generated := (&unstructured.Unstructured{Object: o}).GetGenerateName()
-	switch {
-	case dryRun && a.allowed() && r.body["kind"] != "Status":
-		a.object = r.body
-	case !dryRun:
-		if at.name == "" && a.allowed() {
-			at.name = (&unstructured.Unstructured{Object: r.body}).GetName()
-		}
-		if at.name == "" {
-			break
-		}
-		if a.object, err = s.get(ctx, at); err != nil {
-			return answer{}, err
-		}
-	}
-	a.normalise(generated)
-	return a, nil
 }

@@ -44,8 +44,8 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 		return admit.Handler{}, err
 	}
 	if !d.Features.Enabled(nodeDeclaredFeatures) {
-		// Upstream: the plugin stays, and does nothing. Then nobody need call it.
-		return admit.Handler{}, nil
+		// Upstream: the plugin stays, and does nothing.
+		return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
 	}
 	informer := d.Informers.Core().V1().Nodes()
 	informer.Informer()

@@ -38,8 +38,8 @@ var Plugin = &admit.Plugin{
 			return admit.Handler{}, err
 		}
 		if !d.Features.Enabled(genericWorkload) {
-			// Upstream: the plugin stays, and does nothing. Then nobody need call it.
-			return admit.Handler{}, nil
+			// Upstream: the plugin stays, and does nothing.
+			return admit.Handler{Mutate: func(context.Context, *admit.Request) error { return nil }}, nil
 		}
 		return admit.Handler{Mutate: protect}, nil
 	},

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// get answers a request by a handler.
+func get(h http.Handler, path string) (code int, body string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+func TestReadiness(t *testing.T) {
+	synced := &flagged{reason: errors.New("informers have not synced yet")}
+	h := &health{checks: []check{{"certificates", func() error { return nil }}, {"informers", synced.ready}}}
+	mux := http.NewServeMux()
+	h.register(mux)
+	want := func(when, path string, code int, body string) {
+		t.Helper()
+		if gotCode, got := get(mux, path); gotCode != code || strings.TrimSpace(got) != body {
+			t.Errorf("%s, %s: got %d %q, want %d %q", when, path, gotCode, got, code, body)
+		}
+	}
+	const notYet = "[+]certificates ok\n[-]informers failed: informers have not synced yet\n[+]shutdown ok\nreadyz check failed"
+	want("Before the informers", "/readyz", 503, notYet)
+	want("Before the informers", "/readyz?verbose", 503, notYet)
+	want("Before the informers", "/livez", 200, "ok")
+	synced.set()
+	want("Ready", "/readyz", 200, "ok")
+	want("Ready", "/readyz?verbose", 200, "[+]certificates ok\n[+]informers ok\n[+]shutdown ok\nreadyz check passed")
+	h.draining.Store(true)
+	want("Shutting down", "/readyz", 503, "[+]certificates ok\n[+]informers ok\n[-]shutdown failed: shutting down\nreadyz check failed")
+	want("Shutting down", "/livez", 200, "ok")
+}
+
+// TestDrain is a request that is sent before the shutdown and answered after it,
+// and one that is sent while the cluster does not know of it yet.
+func TestDrain(t *testing.T) {
+	started, release := make(chan struct{}), make(chan struct{})
+	o := &options{shutdownDelay: 3 * time.Second}
+	h := &health{}
+	srv := newHTTPServer(t.Context(), o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/slow" {
+			close(started)
+			<-release
+		}
+		_, _ = io.WriteString(w, "done")
+	})))
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, drained, slow := make(chan error, 1), make(chan error, 1), make(chan string, 1)
+	go func() { served <- srv.Serve(l) }()
+	fetch := func(path string) string {
+		resp, err := http.Get("http://" + l.Addr().String() + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return string(body)
+	}
+	go func() { slow <- fetch("/slow") }()
+	<-started
+	go func() { drained <- o.drain(t.Context(), h, srv) }()
+	for !h.draining.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	if got := fetch("/readyz"); !strings.Contains(got, "shutting down") {
+		t.Errorf("Got %q, want readiness to fail at once", got)
+	}
+	if got := fetch("/fast"); got != "done" {
+		t.Errorf("Got %q during the delay, want it answered", got)
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("Got %v from the server, want it closed", err)
+	}
+	select {
+	case err := <-drained:
+		t.Errorf("It was over (%v) although a request was in flight", err)
+	default:
+	}
+	close(release)
+	if got := <-slow; got != "done" {
+		t.Errorf("Got %q for the request in flight, want it answered", got)
+	}
+	if err := <-drained; err != nil {
+		t.Errorf("Draining: %v", err)
+	}
+}
+
+func TestLimitInFlight(t *testing.T) {
+	started, release := make(chan struct{}), make(chan struct{})
+	h := limitInFlight(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/slow" {
+			started <- struct{}{}
+			<-release
+		}
+	}), 2)
+	done := make(chan struct{})
+	for range 2 {
+		go func() { get(h, "/slow"); done <- struct{}{} }()
+		<-started
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("Got %d with Retry-After %q, want 429 with 1", w.Code, w.Header().Get("Retry-After"))
+	}
+	close(release)
+	<-done
+	<-done
+	if code, _ := get(h, "/"); code != http.StatusOK {
+		t.Errorf("Got %d afterwards, want 200", code)
+	}
+	all := limitInFlight(h, 0)
+	if code, _ := get(all, "/"); code != http.StatusOK {
+		t.Errorf("Got %d without a limit, want 200", code)
+	}
+}
+
+// TestLimitOutlivesPanics is about a handler whose panic net/http recovers.
+func TestLimitOutlivesPanics(t *testing.T) {
+	h := limitInFlight(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), 1)
+	for range 3 {
+		func() {
+			defer func() { _ = recover() }()
+			if code, body := get(h, "/"); code == http.StatusTooManyRequests {
+				t.Errorf("Got %d %s, want the slot back", code, body)
+			}
+		}()
+	}
+}
+
+// TestServerIsBounded looks at the settings, so that it need not wait as long.
+func TestServerIsBounded(t *testing.T) {
+	srv := newHTTPServer(t.Context(), http.NotFoundHandler())
+	if srv.ReadHeaderTimeout <= 0 || srv.ReadTimeout <= 30*time.Second || srv.WriteTimeout <= srv.ReadTimeout || srv.IdleTimeout <= 0 || srv.MaxHeaderBytes <= 0 {
+		t.Errorf("Got %+v, want time-outs beyond the 30 s that a webhook may take", srv)
+	}
+}

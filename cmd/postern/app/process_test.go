@@ -1,0 +1,168 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// apiServer knows what a Postern outside a cluster asks for before it serves: no
+// namespaces, and no webhook configurations but those that are applied.
+type apiServer struct {
+	mu      sync.Mutex
+	applied []string
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	kind := map[string]string{"mutatingwebhookconfigurations": "Mutating", "validatingwebhookconfigurations": "Validating"}[strings.Split(req.URL.Path+"////", "/")[4]]
+	switch {
+	case req.URL.Path == "/version":
+		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
+	case kind != "" && req.Method == http.MethodPatch:
+		body, _ := io.ReadAll(req.Body)
+		s.mu.Lock()
+		s.applied = append(s.applied, kind)
+		s.mu.Unlock()
+		_, _ = w.Write(body)
+	case kind != "" && req.URL.Query().Get("watch") != "":
+		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"admissionregistration.k8s.io/v1","kind":"%sWebhookConfiguration",
+			"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`, kind)
+		w.(http.Flusher).Flush()
+		<-req.Context().Done()
+	case kind != "":
+		fmt.Fprintf(w, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"%sWebhookConfigurationList","metadata":{"resourceVersion":"1"},"items":[]}`, kind)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
+func (s *apiServer) registered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.applied)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("It did not come to this: %s", what)
+		}
+	}
+}
+
+// status returns the status of a GET, or 0 if nobody answers.
+func status(client *http.Client, url string) (int, string) {
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// TestLifeOfAProcess starts, registers, serves, and stops.
+func TestLifeOfAProcess(t *testing.T) {
+	server := &apiServer{}
+	api := httptest.NewServer(server)
+	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
+	port, healthPort, dir := freePort(t), freePort(t), t.TempDir()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	type result struct {
+		code   int
+		stderr string
+	}
+	ended := make(chan result, 1)
+	go func() {
+		code, _, stderr := runApp(ctx, "serve", "--enable-admission-plugins=AlwaysPullImages", "--disable-admission-plugins=AlwaysPullImages",
+			"--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port, "--health-bind-address=127.0.0.1:"+healthPort,
+			"--webhook-url=https://127.0.0.1:"+port, "--cert-dir="+dir, "--shutdown-delay-duration=2s")
+		ended <- result{code, stderr}
+	}()
+	health := "http://127.0.0.1:" + healthPort
+	eventually(t, "it is ready", func() bool { code, _ := status(http.DefaultClient, health+"/readyz"); return code == http.StatusOK })
+	for _, part := range []string{"certificates", "informers", "registration", "shutdown"} {
+		if _, body := status(http.DefaultClient, health+"/readyz?verbose"); !strings.Contains(body, "[+]"+part+" ok") {
+			t.Errorf("Got %s, want it to list %s", body, part)
+		}
+	}
+	eventually(t, "both halves are registered", func() bool { return server.registered() == 2 })
+	if code, body := status(http.DefaultClient, health+"/metrics"); code != http.StatusOK || !strings.Contains(body, `postern_webhook_registered{configuration="postern-pods"`) {
+		t.Errorf("Got %d and no metric of the registration:\n%s", code, body)
+	}
+	client := clientOf(t, dir)
+	if patch := admitPod(t, client, "https://127.0.0.1:"+port+"/pods/mutate"); !strings.Contains(patch, "imagePullPolicy") {
+		t.Errorf("Got the patch %s, want the policy in it", patch)
+	}
+	stop()
+	eventually(t, "it is not ready any more", func() bool {
+		code, body := status(client, "https://127.0.0.1:"+port+"/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "shutting down")
+	})
+	r := <-ended
+	if r.code != 0 || strings.Contains(r.stderr, "postern: ") || !strings.Contains(r.stderr, "is in both") {
+		t.Errorf("Got code %d and stderr\n%s\nwant code 0 and the warning", r.code, r.stderr)
+	}
+	if code, _ := status(client, "https://127.0.0.1:"+port+"/readyz"); code != 0 {
+		t.Errorf("Got %d afterwards, want nobody to answer", code)
+	}
+}
+
+// clientOf trusts the CA in a folder.
+func clientOf(t *testing.T, dir string) *http.Client {
+	t.Helper()
+	pem, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}
+	return &http.Client{Transport: transport}
+}
+
+// admitPod sends a pod and returns the patch.
+func admitPod(t *testing.T, client *http.Client, url string) string {
+	t.Helper()
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "u", Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "ns",
+			Object: runtime.RawExtension{Raw: []byte(`{"spec":{"containers":[{"name":"c","image":"i"}]}}`)},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(resp.Body).Decode(&review); err != nil || review.Response == nil || !review.Response.Allowed {
+		t.Fatalf("Got %d %+v (%v), want it allowed", resp.StatusCode, review.Response, err)
+	}
+	return string(review.Response.Patch)
+}

@@ -1,0 +1,161 @@
+package app
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// authority signs certificates for tests.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if template, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return &authority{template, key}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// file writes the CA's certificate.
+func (a *authority) file(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// listenTLS serves webhooks that say who they are, and returns the address.
+func listenTLS(t *testing.T, o *options, server *authority) string {
+	t.Helper()
+	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
+	webhooks := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "webhook") })
+	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
+	if err != nil {
+		t.Fatalf("Making the server: %v", err)
+	}
+	o.bindAddress, o.securePort = "127.0.0.1", 0
+	l, _, err := o.listen(t.Context())
+	if err != nil {
+		t.Fatalf("Listening: %v", err)
+	}
+	go func() { _ = srv.ServeTLS(l, "", "") }()
+	t.Cleanup(func() { srv.Close() })
+	return "https://" + l.Addr().String()
+}
+
+// fetch returns the status and the protocol, or the error.
+func fetch(t *testing.T, url string, config *tls.Config) string {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	return resp.Proto + " " + resp.Status
+}
+
+func TestClientCA(t *testing.T) {
+	server, clients, strangers := newAuthority(t), newAuthority(t), newAuthority(t)
+	url := listenTLS(t, &options{clientCA: clients.file(t), tlsMinVersion: "VersionTLS12"}, server)
+	ours, theirs := clients.sign(t, x509.ExtKeyUsageClientAuth), strangers.sign(t, x509.ExtKeyUsageClientAuth)
+	for _, c := range []struct {
+		name, path string
+		cert       *tls.Certificate
+		want       string
+	}{
+		{"no certificate", "/pods/mutate", nil, "401 Unauthorized"},
+		{"no certificate for health", "/readyz", nil, "200 OK"},
+		{"no certificate for life", "/livez", nil, "200 OK"},
+		{"no certificate for what looks like health", "/readyz/", nil, "401 Unauthorized"},
+		{"a certificate", "/pods/mutate", ours, "200 OK"},
+		{"a stranger's", "/pods/mutate", theirs, "certificate"},
+		{"one for servers", "/pods/mutate", clients.sign(t, x509.ExtKeyUsageServerAuth), "certificate"},
+	} {
+		config := &tls.Config{RootCAs: server.pool()}
+		if c.cert != nil {
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.cert, nil }
+		}
+		if got := fetch(t, url+c.path, config); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestProtocolsOfTheServer(t *testing.T) {
+	server := newAuthority(t)
+	for _, c := range []struct {
+		name   string
+		o      options
+		client *tls.Config
+		want   string
+	}{
+		{"HTTP/2", options{tlsMinVersion: "VersionTLS12"}, &tls.Config{}, "HTTP/2.0 200 OK"},
+		{"HTTP/1.1", options{tlsMinVersion: "VersionTLS12", disableHTTP2: true}, &tls.Config{}, "HTTP/1.1 200 OK"},
+		{"TLS 1.2", options{tlsMinVersion: "VersionTLS12"}, &tls.Config{MaxVersion: tls.VersionTLS12}, "HTTP/2.0 200 OK"},
+		{"TLS 1.1", options{tlsMinVersion: "VersionTLS12"}, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, "protocol version not supported"},
+		{"TLS 1.2 where 1.3 is wanted", options{tlsMinVersion: "VersionTLS13"}, &tls.Config{MaxVersion: tls.VersionTLS12}, "protocol version not supported"},
+		{"a cipher suite that is not listed", options{tlsMinVersion: "VersionTLS12", tlsCipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}},
+			&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, "handshake failure"},
+	} {
+		c.client.RootCAs = server.pool()
+		if got := fetch(t, listenTLS(t, &c.o, server)+"/livez", c.client); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}

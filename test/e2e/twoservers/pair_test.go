@@ -1,0 +1,216 @@
+package twoservers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// pair is the two servers of a plugin.
+type pair struct {
+	*file
+	plugin, config  string
+	inTree, postern *server
+	webhook         *e2e.Postern
+	// called is the scenario that is set up already on the server with Postern.
+	called *scenario
+}
+
+func (f *file) needsBefore() bool {
+	for _, s := range f.Scenarios {
+		if len(s.Before) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// write makes the file for --admission-control-config-file, if there is a configuration, and returns its name.
+func (f *file) write(t *testing.T, plugin string) string {
+	t.Helper()
+	if f.Configuration == nil {
+		return ""
+	}
+	data, err := yaml.Marshal(object{
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+		"plugins": []object{{"name": plugin, "configuration": json.RawMessage(f.Configuration)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "admission.yaml")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// gates are the flags of all three processes.
+func (p *pair) gates() []string {
+	if p.FeatureGates == "" {
+		return nil
+	}
+	return []string{"--feature-gates=" + p.FeatureGates}
+}
+
+// ofPlugin are the flags of both processes that have the plugin.
+func (p *pair) ofPlugin() []string {
+	if p.config == "" {
+		return p.PluginFlags
+	}
+	return append([]string{"--admission-control-config-file=" + p.config}, p.PluginFlags...)
+}
+
+// without are the flags of an API server that does not have the plugin of its own.
+func (p *pair) without() []string {
+	return slices.Concat(p.APIServerFlags, p.gates(), []string{"--disable-admission-plugins=" + p.plugin})
+}
+
+// with are the flags of one that has.
+func (p *pair) with() []string {
+	return slices.Concat(p.APIServerFlags, p.gates(), []string{"--enable-admission-plugins=" + p.plugin}, p.ofPlugin())
+}
+
+// start starts both servers at a time, and then Postern. What is to be there before the plugin is made between
+// the two; for this the first server is started without the plugin, and once more with it.
+func (p *pair) start(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	flags := p.with()
+	if p.needsBefore() {
+		flags = p.without()
+	}
+	started := make(chan struct{})
+	var plane *controlplane.ControlPlane
+	var err error
+	start := func(flags []string) {
+		plane, err = controlplane.Start(t.Context(), controlplane.Options{Dir: dir, APIServerFlags: flags, Progress: t.Output()})
+	}
+	go func() {
+		defer close(started)
+		start(flags)
+	}()
+	t.Cleanup(func() {
+		<-started
+		p.stop(t, plane)
+	})
+	c := suite.Start(t, controlplane.Options{APIServerFlags: p.without()})
+	if <-started; err != nil {
+		t.Fatalf("Starting the API server with its own %s: %v", p.plugin, err)
+	}
+	p.inTree, p.postern = newServer(t, plane), newServer(t, c.ControlPlane)
+	p.prepare(t)
+	if p.needsBefore() {
+		p.stop(t, plane)
+		if start(p.with()); err != nil {
+			t.Fatalf("Starting the API server with its own %s: %v", p.plugin, err)
+		}
+		p.inTree.plane = plane
+	}
+	p.startPostern(t, c)
+}
+
+// stop stops the server with the plugin of its own.
+func (p *pair) stop(t *testing.T, plane *controlplane.ControlPlane) {
+	t.Helper()
+	if plane == nil {
+		return
+	}
+	if t.Failed() {
+		t.Logf("The ends of the logs of the API server with its own %s:\n%s", p.plugin, plane.Logs())
+	}
+	if err := plane.Stop(); err != nil {
+		t.Errorf("Stopping the API server with its own %s: %v", p.plugin, err)
+	}
+}
+
+// startWebhook starts the webhook of somebody else, if there is one in the scenario. To register it belongs to
+// the set-up.
+func (s *scenario) startWebhook(t *testing.T) {
+	t.Helper()
+	if s.LaterWebhook == nil {
+		return
+	}
+	policy := admissionregistrationv1.NeverReinvocationPolicy
+	if s.LaterWebhook.Reinvoked {
+		policy = admissionregistrationv1.IfNeededReinvocationPolicy
+	}
+	c := e2e.StartWebhook(t, s.LaterWebhook.Patch).Configuration("zz-"+s.namespace(), s.namespace(), policy)
+	registration, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Setup = append(s.Setup, registration)
+}
+
+// prepare makes the namespaces and what was there before the plugin.
+func (p *pair) prepare(t *testing.T) {
+	t.Helper()
+	for i := range p.Scenarios {
+		p.Scenarios[i].startWebhook(t)
+	}
+	for _, server := range []*server{p.inTree, p.postern} {
+		for _, s := range p.Scenarios {
+			ns := object{"apiVersion": "v1", "kind": "Namespace", "metadata": s.Namespace}
+			for _, o := range append([]object{ns}, s.Before...) {
+				if err := server.make(t.Context(), o, s.namespace()); err != nil {
+					t.Fatalf("Preparing %q: %v", s.Name, err)
+				}
+			}
+		}
+	}
+}
+
+func (p *pair) startPostern(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	flags := slices.Concat([]string{"--api-server-plugins=none"}, p.gates(), p.ofPlugin())
+	p.webhook = c.LaunchPostern(t, e2e.Options{Plugins: []string{p.plugin}, Flags: flags})
+	p.webhook.AwaitReady(t)
+	if p.plugin == "AlwaysAdmit" {
+		// There is nothing that it would be called for.
+		return
+	}
+	p.webhook.AwaitRegistered(t)
+	p.awaitCalled(t)
+}
+
+// halves are the two ways in which Postern is called, by the kind of configuration.
+var halves = map[string]string{
+	"MutatingWebhookConfiguration": "mutate", "ValidatingWebhookConfiguration": "validate",
+}
+
+// awaitCalled waits until the API server calls all that Postern has registered. For this the first scenario has
+// to have requests that each half is called for.
+func (p *pair) awaitCalled(t *testing.T) {
+	t.Helper()
+	s := &p.Scenarios[0]
+	p.postern.setUp(t, s)
+	e2e.Eventually(t, settleBound, "the API server calls Postern for the first scenario", func(ctx context.Context) error {
+		var last answer
+		for i := range s.Steps {
+			var err error
+			if last, err = p.postern.play(ctx, &s.Steps[i], s.namespace(), true); err != nil {
+				return err
+			}
+		}
+		for kind, phase := range halves {
+			registered := p.webhook.Metric(t, "postern_webhook_registered", fmt.Sprintf("type=%q", kind)) > 0
+			if registered && p.webhook.Metric(t, "postern_webhook_requests_total", fmt.Sprintf("phase=%q", phase)) == 0 {
+				return fmt.Errorf("it was not called to %s; the last answer was %s", phase, verdict(last.code, last.reason, last.message))
+			}
+		}
+		return nil
+	})
+	p.called = s
+}
