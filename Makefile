@@ -60,7 +60,7 @@ test: lint unit parity conformance e2e demo ## Everything that has to pass
 .PHONY: lint
 lint: ## Lint every module
 	@set -e; for module in $(MODULES); do echo "lint $$module"; \
-		(cd $$module && go run $(GOLANGCI_LINT) run --config "$(CURDIR)/.golangci.yml" ./...); done
+		(cd $$module && go run $(GOLANGCI_LINT) run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...); done
 
 .PHONY: fmt
 fmt: ## Format every module

@@ -7,7 +7,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/postern-dev/postern/pkg/rawjson"
+	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // decodeParts decodes a review without decoding the objects in it, which are most

@@ -11,7 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/postern-dev/postern/pkg/rawjson"
+	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // differ makes JSON patches (RFC 6902) of what plugins did to an object.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/postern-dev/postern/pkg/rawjson"
+	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // list compares two lists. Items that are the same one, by their merge key or by

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/postern-dev/postern/pkg/rawjson"
+	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // decoded is what encoding/json would make of a value, found by walking it.
