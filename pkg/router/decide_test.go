@@ -88,8 +88,7 @@ func TestPanicIsAFailure(t *testing.T) {
 	calls := 0
 	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if calls++; calls == 1 {
-			var m map[string]string
-			m["a"] = "b"
+			panic("on purpose")
 		}
 		return &admissionv1.AdmissionResponse{Allowed: true}
 	}))
@@ -97,7 +96,7 @@ func TestPanicIsAFailure(t *testing.T) {
 	if a.code != http.StatusInternalServerError || !strings.Contains(a.body, "panicked") || strings.Contains(a.body, "goroutine") {
 		t.Errorf("Got %d %s, want 500 without the stack", a.code, a.body)
 	}
-	for _, want := range []string{"Admission service panicked", "assignment to entry in nil map", "decide_test.go", `uid="u-1"`} {
+	for _, want := range []string{"Admission service panicked", "panic: on purpose", "decide_test.go", `uid="u-1"`} {
 		if !strings.Contains(s.log.String(), want) {
 			t.Errorf("The log has no %q:\n%s", want, s.log)
 		}

@@ -93,8 +93,8 @@ func TestConfigurationsForAURL(t *testing.T) {
 	for _, url := range []string{"https://10.0.0.1:8443", "https://10.0.0.1:8443/"} {
 		d := Deployment{Namespace: "postern-system", URL: url, Service: "unused", Timeout: time.Second, FailurePolicy: admissionregistrationv1.Ignore}
 		m, v := d.mutating(bareService(), nil).Webhooks[0], d.validating(bareService(), nil).Webhooks[0]
-		wantM := admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://10.0.0.1:8443/pods/mutate")}
-		wantV := admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://10.0.0.1:8443/pods/validate")}
+		wantM := admissionregistrationv1.WebhookClientConfig{URL: new("https://10.0.0.1:8443/pods/mutate")}
+		wantV := admissionregistrationv1.WebhookClientConfig{URL: new("https://10.0.0.1:8443/pods/validate")}
 		if diff := cmp.Diff(m.ClientConfig, wantM) + cmp.Diff(v.ClientConfig, wantV); diff != "" {
 			t.Errorf("Got another client configuration (-got +want):\n%s", diff)
 		}

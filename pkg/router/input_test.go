@@ -148,10 +148,20 @@ func TestTimeouts(t *testing.T) {
 		query string
 		most  time.Duration // The answer needs some of it to get there.
 	}{
-		{"", 9500 * time.Millisecond}, {"?", 9500 * time.Millisecond}, {"?timeout=", 9500 * time.Millisecond},
-		{"?timeout=1s", 900 * time.Millisecond}, {"?timeout=5s", 4500 * time.Millisecond}, {"?timeout=30s", 29500 * time.Millisecond},
-		{"?timeout=1h", 29500 * time.Millisecond}, {"?timeout=2000000h", 29500 * time.Millisecond},
-		{"?timeout=0s", 0}, {"?timeout=-5s", 0}, {"?timeout=5", 0}, {"?timeout=soon", 0}, {"?timeout=99999999999h", 0}, {"?timeout=NaN", 0},
+		{"", 9500 * time.Millisecond},
+		{"?", 9500 * time.Millisecond},
+		{"?timeout=", 9500 * time.Millisecond},
+		{"?timeout=1s", 900 * time.Millisecond},
+		{"?timeout=5s", 4500 * time.Millisecond},
+		{"?timeout=30s", 29500 * time.Millisecond},
+		{"?timeout=1h", 29500 * time.Millisecond},
+		{"?timeout=2000000h", 29500 * time.Millisecond},
+		{"?timeout=0s", 0},
+		{"?timeout=-5s", 0},
+		{"?timeout=5", 0},
+		{"?timeout=soon", 0},
+		{"?timeout=99999999999h", 0},
+		{"?timeout=NaN", 0},
 	} {
 		left = 0
 		a := s.send(t, http.MethodPost, "/pods/mutate"+c.query, bytes.NewReader(review(t, "u-1")))

@@ -84,8 +84,8 @@ func answering(resp *admissionv1.AdmissionResponse) router.AdmitFunc {
 }
 
 // review is one with the uid, about a pod.
-func review(t testing.TB, uid string) []byte {
-	t.Helper()
+func review(tb testing.TB, uid string) []byte {
+	tb.Helper()
 	body, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
@@ -94,7 +94,7 @@ func review(t testing.TB, uid string) []byte {
 		},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return body
 }
@@ -143,23 +143,23 @@ func (s *server) admit(t *testing.T, path, uid string) *admissionv1.AdmissionRes
 }
 
 // response is what every answer with status 200 must hold.
-func response(t testing.TB, a answer, uid string) *admissionv1.AdmissionResponse {
-	t.Helper()
+func response(tb testing.TB, a answer, uid string) *admissionv1.AdmissionResponse {
+	tb.Helper()
 	var got admissionv1.AdmissionReview
 	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
-		t.Fatalf("Decoding the answer: %v\n%s", err, a.body)
+		tb.Fatalf("Decoding the answer: %v\n%s", err, a.body)
 	}
 	if got.APIVersion != "admission.k8s.io/v1" || got.Kind != "AdmissionReview" || got.Request != nil || got.Response == nil {
-		t.Fatalf("Got %s, want an AdmissionReview with a response and no request", a.body)
+		tb.Fatalf("Got %s, want an AdmissionReview with a response and no request", a.body)
 	}
 	if string(got.Response.UID) != uid {
-		t.Fatalf("Got the uid %q, want %q", got.Response.UID, uid)
+		tb.Fatalf("Got the uid %q, want %q", got.Response.UID, uid)
 	}
 	if ct := a.header.Get("Content-Type"); ct != "application/json" {
-		t.Fatalf("Got the content type %q, want exactly application/json", ct)
+		tb.Fatalf("Got the content type %q, want exactly application/json", ct)
 	}
 	if (got.Response.Patch == nil) != (got.Response.PatchType == nil) {
-		t.Fatalf("Got the patch %s of type %v, want both or none", got.Response.Patch, got.Response.PatchType)
+		tb.Fatalf("Got the patch %s of type %v, want both or none", got.Response.Patch, got.Response.PatchType)
 	}
 	return got.Response
 }

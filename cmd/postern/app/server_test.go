@@ -151,8 +151,11 @@ func TestProtocolsOfTheServer(t *testing.T) {
 		{"TLS 1.2", options{tlsMinVersion: "VersionTLS12"}, &tls.Config{MaxVersion: tls.VersionTLS12}, "HTTP/2.0 200 OK"},
 		{"TLS 1.1", options{tlsMinVersion: "VersionTLS12"}, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, "protocol version not supported"},
 		{"TLS 1.2 where 1.3 is wanted", options{tlsMinVersion: "VersionTLS13"}, &tls.Config{MaxVersion: tls.VersionTLS12}, "protocol version not supported"},
-		{"a cipher suite that is not listed", options{tlsMinVersion: "VersionTLS12", tlsCipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}},
-			&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, "handshake failure"},
+		{
+			"a cipher suite that is not listed",
+			options{tlsMinVersion: "VersionTLS12", tlsCipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}},
+			&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, "handshake failure",
+		},
 	} {
 		c.client.RootCAs = server.pool()
 		if got := fetch(t, listenTLS(t, &c.o, server)+"/livez", c.client); !strings.Contains(got, c.want) {

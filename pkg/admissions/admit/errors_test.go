@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/router"
@@ -186,42 +185,6 @@ func TestPluginsAreNotReachedAfterTheDeadline(t *testing.T) {
 	resp := service(t, r.plugin("P", nil, admit.On("pods", create))).Mutate(ctx, request(create, `{}`, ""))
 	if len(r.ran) != 0 || resp.Result == nil || resp.Result.Code != http.StatusGatewayTimeout {
 		t.Errorf("Ran %v and got %+v, want no run and code 504", r.ran, resp)
-	}
-}
-
-func TestMetricsOfPlugins(t *testing.T) {
-	registry := metrics.NewKubeRegistry()
-	pods := admit.On("pods", create)
-	var r recorder
-	plugins := []*admit.Plugin{r.plugin("A", nil, pods), r.plugin("B", errors.New("no"), pods)}
-	s, err := admit.Family{Name: "test", Plugins: plugins}.Service(admit.Deps{Metrics: admit.NewMetrics(registry)}, map[string][]byte{"A": nil, "B": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Mutate(t.Context(), request(create, `{}`, ""))
-	s.Mutate(t.Context(), request(create, `{}`, ""))
-	s.Validate(t.Context(), request(create, `{}`, ""))
-	got := map[string]uint64{}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			labels := f.GetName()
-			for _, l := range m.GetLabel() {
-				labels += " " + l.GetValue()
-			}
-			got[labels] = m.GetHistogram().GetSampleCount()
-		}
-	}
-	name := "postern_admission_controller_admission_duration_seconds "
-	want := map[string]uint64{
-		name + "A CREATE false admit": 2, name + "A CREATE false validate": 1,
-		name + "B CREATE true admit": 2, name + "B CREATE true validate": 1,
-	}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("Got other counts (-got +want):\n%s", diff)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -25,54 +24,54 @@ import (
 // patched makes the patch of what mutate does to the object in raw, applies it to
 // raw as the API server does, and returns the patch and the result. It fails if
 // the result is not exactly the mutated object.
-func patched(t testing.TB, gvk schema.GroupVersionKind, raw string, mutate func(runtime.Object)) (patch []byte, result string) {
-	t.Helper()
-	before, after := mustDecode(t, gvk, raw), mustDecode(t, gvk, raw)
+func patched(tb testing.TB, gvk schema.GroupVersionKind, raw string, mutate func(runtime.Object)) (patch []byte, result string) {
+	tb.Helper()
+	before, after := mustDecode(tb, gvk, raw), mustDecode(tb, gvk, raw)
 	mutate(after)
 	patch, err := (&differ{}).patch(before, after, []byte(raw))
 	if err != nil {
-		t.Fatalf("Making the patch: %v\n%s", err, raw)
+		tb.Fatalf("Making the patch: %v\n%s", err, raw)
 	}
-	if !apiequality.Semantic.DeepEqual(before, mustDecode(t, gvk, raw)) {
-		t.Fatalf("The object before was changed")
+	if !apiequality.Semantic.DeepEqual(before, mustDecode(tb, gvk, raw)) {
+		tb.Fatalf("The object before was changed")
 	}
-	result = mustApply(t, raw, patch)
+	result = mustApply(tb, raw, patch)
 	data, err := json.Marshal(after)
 	if err != nil {
-		t.Fatalf("Encoding the mutated object: %v", err)
+		tb.Fatalf("Encoding the mutated object: %v", err)
 	}
-	got, want := mustDecode(t, gvk, result), mustDecode(t, gvk, string(data))
+	got, want := mustDecode(tb, gvk, result), mustDecode(tb, gvk, string(data))
 	if !apiequality.Semantic.DeepEqual(got, want) {
-		t.Fatalf("The patched object is not the mutated one (-got +want):\n%s\nraw:   %s\npatch: %s", cmp.Diff(got, want), raw, patch)
+		tb.Fatalf("The patched object is not the mutated one (-got +want):\n%s\nraw:   %s\npatch: %s", cmp.Diff(got, want), raw, patch)
 	}
 	return patch, result
 }
 
-func mustDecode(t testing.TB, gvk schema.GroupVersionKind, raw string) runtime.Object {
-	t.Helper()
+func mustDecode(tb testing.TB, gvk schema.GroupVersionKind, raw string) runtime.Object {
+	tb.Helper()
 	obj, err := decodeAs([]byte(raw), gvk)
 	if err != nil {
-		t.Fatalf("Decoding: %v\n%s", err, raw)
+		tb.Fatalf("Decoding: %v\n%s", err, raw)
 	}
 	return obj
 }
 
 // mustApply applies a patch that must not be empty in any way but nil.
-func mustApply(t testing.TB, raw string, patch []byte) string {
-	t.Helper()
+func mustApply(tb testing.TB, raw string, patch []byte) string {
+	tb.Helper()
 	if patch == nil {
 		return raw
 	}
 	if s := strings.TrimSpace(string(patch)); s == "" || s == "null" || s == "[]" {
-		t.Fatalf("The empty patch is %q, want nil", patch)
+		tb.Fatalf("The empty patch is %q, want nil", patch)
 	}
 	p, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		t.Fatalf("Decoding the patch: %v\n%s", err, patch)
+		tb.Fatalf("Decoding the patch: %v\n%s", err, patch)
 	}
 	out, err := p.Apply([]byte(raw))
 	if err != nil {
-		t.Fatalf("Applying the patch: %v\nraw:   %s\npatch: %s", err, raw, patch)
+		tb.Fatalf("Applying the patch: %v\nraw:   %s\npatch: %s", err, raw, patch)
 	}
 	return string(out)
 }
@@ -157,27 +156,41 @@ func TestPatchOfScalars(t *testing.T) {
 		{"another pointer to the same", sized, func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](3) }, nil},
 		{"false is left out", sized, func(d *appsv1.Deployment) { d.Spec.Paused = false }, []string{`remove /spec/paused`}},
 		{"true", `{"spec":{}}`, func(d *appsv1.Deployment) { d.Spec.Paused = true }, []string{`add /spec/paused true`}},
-		{"a deep zero", sized, func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext.RunAsUser = ptr.To[int64](0) },
-			[]string{`replace /spec/template/spec/securityContext/runAsUser 0`}},
-		{"a deep false", sized, func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = ptr.To(false) },
-			[]string{`replace /spec/template/spec/securityContext/runAsNonRoot false`}},
+		{
+			"a deep zero", sized, func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext.RunAsUser = ptr.To[int64](0) },
+			[]string{`replace /spec/template/spec/securityContext/runAsUser 0`},
+		},
+		{
+			"a deep false", sized, func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = new(false) },
+			[]string{`replace /spec/template/spec/securityContext/runAsNonRoot false`},
+		},
 		{"number to string", sized, func(d *appsv1.Deployment) {
-			d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromString("25%"))
+			d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromString("25%"))
 		}, []string{`replace /spec/strategy/rollingUpdate/maxSurge "25%"`}},
 		{"a time", `{"metadata":{}}`, func(d *appsv1.Deployment) {
 			d.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 		}, []string{`add /metadata/creationTimestamp "2026-01-02T03:04:05Z"`}},
-		{"no time any more", `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}`,
-			func(d *appsv1.Deployment) { d.CreationTimestamp = metav1.Time{} }, []string{`remove /metadata/creationTimestamp`}},
-		{"zero time of another zone", `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}`,
-			func(d *appsv1.Deployment) { d.CreationTimestamp = metav1.Time{Time: time.Time{}.Local()} }, []string{`remove /metadata/creationTimestamp`}},
+		{
+			"no time any more", `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}`,
+			func(d *appsv1.Deployment) { d.CreationTimestamp = metav1.Time{} },
+			[]string{`remove /metadata/creationTimestamp`},
+		},
+		{
+			"zero time of another zone", `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}`,
+			func(d *appsv1.Deployment) { d.CreationTimestamp = metav1.Time{Time: time.Time{}.Local()} },
+			[]string{`remove /metadata/creationTimestamp`},
+		},
 		{"the same time in another zone", `{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}`, func(d *appsv1.Deployment) {
 			d.CreationTimestamp = metav1.NewTime(d.CreationTimestamp.In(time.FixedZone("", 3600)))
 		}, nil},
-		{"an absent struct", `{"spec":{}}`, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeName = "n" },
-			[]string{`add /spec/template {"metadata":{},"spec":{"containers":null,"nodeName":"n"}}`}},
-		{"a null struct", `{"spec":{"template":{"spec":null}}}`, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeName = "n" },
-			[]string{`replace /spec/template/spec {"containers":null,"nodeName":"n"}`}},
+		{
+			"an absent struct", `{"spec":{}}`, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeName = "n" },
+			[]string{`add /spec/template {"metadata":{},"spec":{"containers":null,"nodeName":"n"}}`},
+		},
+		{
+			"a null struct", `{"spec":{"template":{"spec":null}}}`, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeName = "n" },
+			[]string{`replace /spec/template/spec {"containers":null,"nodeName":"n"}`},
+		},
 	})
 }
 
@@ -189,10 +202,14 @@ func TestPatchOfQuantitiesAndBytes(t *testing.T) {
 	milli := `{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1000m"}}}]}}`
 	runPatchCases(t, coreKind("Pod"), []patchCase[*corev1.Pod]{
 		{"the same quantity", milli, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("1") }, nil},
-		{"another quantity", milli, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("2") },
-			[]string{`replace /spec/containers/0/resources/limits/cpu "2"`}},
-		{"beside a quantity", milli, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["memory"] = resource.MustParse("1Gi") },
-			[]string{`add /spec/containers/0/resources/limits/memory "1Gi"`}},
+		{
+			"another quantity", milli, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("2") },
+			[]string{`replace /spec/containers/0/resources/limits/cpu "2"`},
+		},
+		{
+			"beside a quantity", milli, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["memory"] = resource.MustParse("1Gi") },
+			[]string{`add /spec/containers/0/resources/limits/memory "1Gi"`},
+		},
 		{"zero", limits(corev1.ResourceList{"cpu": resource.MustParse("1")}), func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits["cpu"] = resource.Quantity{}
 		}, []string{`replace /spec/containers/0/resources/limits/cpu "0"`}},
@@ -206,45 +223,4 @@ func TestPatchOfQuantitiesAndBytes(t *testing.T) {
 		{"no bytes", `{"data":{"a":"AAE="}}`, func(s *corev1.Secret) { s.Data["a"] = []byte{} }, []string{`replace /data/a ""`}},
 		{"no bytes for null", `{"data":{"a":null}}`, func(s *corev1.Secret) { s.Data["a"] = []byte{} }, nil},
 	})
-}
-
-func TestPatchOfUnstructuredObjects(t *testing.T) {
-	raw := `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"n":3,"f":1.5,"big":9007199254740993,"list":[{"a":1},{"b":2}],"null":null,"empty":{}}}`
-	set := func(value any, path ...string) func(*unstructured.Unstructured) {
-		return func(u *unstructured.Unstructured) {
-			if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	runPatchCases(t, schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, []patchCase[*unstructured.Unstructured]{
-		{"a number", raw, set(int64(4), "spec", "n"), []string{`replace /spec/n 4`}},
-		{"a number to a string", raw, set("4", "spec", "n"), []string{`replace /spec/n "4"`}},
-		{"null to a value", raw, set(true, "spec", "null"), []string{`replace /spec/null true`}},
-		{"a value to null", raw, set(nil, "spec", "n"), []string{`replace /spec/n null`}},
-		{"a new null", raw, set(nil, "spec", "new"), []string{`add /spec/new null`}},
-		{"into the empty", raw, set("v", "spec", "empty", "k"), []string{`add /spec/empty/k "v"`}},
-		{"a new map", raw, set(map[string]any{}, "status"), []string{`add /status {}`}},
-		{"a map to a list", raw, set([]any{}, "spec", "empty"), []string{`replace /spec/empty []`}},
-		{"items", raw, set([]any{map[string]any{"b": int64(2)}, map[string]any{"a": int64(1)}}, "spec", "list"),
-			[]string{`add /spec/list/2 {"a":1}`, `remove /spec/list/0`}},
-		{"an item in place", raw, set([]any{map[string]any{"a": int64(1)}, map[string]any{"b": int64(3)}}, "spec", "list"),
-			[]string{`replace /spec/list/1/b 3`}},
-		{"a finalizer", raw, func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"f"}) }, []string{`add /metadata {"finalizers":["f"]}`}},
-		{"nothing", raw, func(*unstructured.Unstructured) {}, nil},
-	})
-}
-
-func TestPatchRefusesAnotherObject(t *testing.T) {
-	for name, after := range map[string]runtime.Object{"none": nil, "another type": &corev1.Service{}, "unstructured": &unstructured.Unstructured{Object: map[string]any{}}} {
-		if patch, err := (&differ{}).patch(&corev1.Pod{}, after, []byte(`{}`)); err == nil {
-			t.Errorf("%s: got patch %s, want an error", name, patch)
-		}
-	}
-	if patch, err := (&differ{}).patch(nil, &corev1.Pod{}, nil); err == nil {
-		t.Errorf("From nothing: got patch %s, want an error", patch)
-	}
-	if patch, err := (&differ{}).patch(nil, nil, nil); patch != nil || err != nil {
-		t.Errorf("From nothing to nothing: got patch %s and error %v, want neither", patch, err)
-	}
 }

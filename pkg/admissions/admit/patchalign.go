@@ -84,8 +84,8 @@ func numberOf[K comparable](numbers map[K]int, key K) int {
 // origin returns the index of an item before the change that became item j and
 // is not accounted for by used, or -1.
 func (id identity) origin(j int, used []bool) int {
-	for i := len(id.b) - 1; i >= 0; i-- {
-		if !used[i] && id.b[i] == id.a[j] {
+	for i, v := range slices.Backward(id.b) {
+		if !used[i] && v == id.a[j] {
 			return i
 		}
 	}

@@ -40,7 +40,7 @@ func (f jsonField) omitted(v reflect.Value) bool {
 func isZero(v reflect.Value) bool {
 	type zeroer interface{ IsZero() bool }
 	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
-		z, ok := v.Interface().(zeroer)
+		z, ok := reflect.TypeAssert[zeroer](v)
 		return v.IsNil() || (ok && z.IsZero())
 	}
 	if !v.CanAddr() {
@@ -48,7 +48,7 @@ func isZero(v reflect.Value) bool {
 		box.Set(v)
 		v = box
 	}
-	if z, ok := v.Addr().Interface().(zeroer); ok {
+	if z, ok := reflect.TypeAssert[zeroer](v.Addr()); ok {
 		return z.IsZero()
 	}
 	return v.IsZero()

@@ -20,7 +20,7 @@ const (
 
 // forRandomObjects calls f with a random object of every kind, as a document that
 // an API server could have sent. F reports failures for the seed.
-func forRandomObjects(t *testing.T, f func(t *testing.T, c *chance, gvk schema.GroupVersionKind, raw string)) {
+func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKind, raw string)) {
 	t.Helper()
 	began, seed := time.Now(), firstSeed(t)
 	for round := range randomRounds {
@@ -35,7 +35,7 @@ func forRandomObjects(t *testing.T, f func(t *testing.T, c *chance, gvk schema.G
 				t.Fatalf("Seed %d: encoding a %s: %v", seed, gvk, err)
 			}
 			raw := string(c.thin(t, gvk, data))
-			if f(t, c, gvk, raw); t.Failed() {
+			if f(c, gvk, raw); t.Failed() {
 				t.Fatalf("The seed is %d, the kind %s", seed, gvk)
 			}
 		}
@@ -44,7 +44,7 @@ func forRandomObjects(t *testing.T, f func(t *testing.T, c *chance, gvk schema.G
 
 func TestPatchOfRandomChanges(t *testing.T) {
 	changed := 0
-	forRandomObjects(t, func(t *testing.T, c *chance, gvk schema.GroupVersionKind, raw string) {
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
 		defer reportKind(t, gvk, raw)
 		patch, _ := patched(t, gvk, raw, func(obj runtime.Object) { c.scramble(obj) })
 		if patch != nil {
@@ -57,7 +57,7 @@ func TestPatchOfRandomChanges(t *testing.T) {
 }
 
 func TestPatchOfRandomToRandom(t *testing.T) {
-	forRandomObjects(t, func(t *testing.T, c *chance, gvk schema.GroupVersionKind, raw string) {
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
 		defer reportKind(t, gvk, raw)
 		other := c.fill(t, gvk)
 		patched(t, gvk, raw, func(obj runtime.Object) { reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(other).Elem()) })
@@ -65,7 +65,7 @@ func TestPatchOfRandomToRandom(t *testing.T) {
 }
 
 func TestPatchOfEqualObjectsIsNil(t *testing.T) {
-	forRandomObjects(t, func(t *testing.T, _ *chance, gvk schema.GroupVersionKind, raw string) {
+	forRandomObjects(t, func(_ *chance, gvk schema.GroupVersionKind, raw string) {
 		if patch, _ := patched(t, gvk, raw, func(runtime.Object) {}); patch != nil {
 			t.Errorf("Got %s, want nil", patch)
 		}
@@ -76,7 +76,7 @@ func TestPatchOfEqualObjectsIsNil(t *testing.T) {
 // know.
 func TestPatchOfRandomUnstructured(t *testing.T) {
 	unknown := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
-	forRandomObjects(t, func(t *testing.T, c *chance, gvk schema.GroupVersionKind, raw string) {
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
 		patched(t, unknown, raw, func(obj runtime.Object) {
 			for range 1 + c.Intn(3) {
 				places := objectsIn(obj.(*unstructured.Unstructured).Object)

@@ -3,6 +3,7 @@ package admit
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"testing"
@@ -22,7 +23,7 @@ const unknownField = "zzUnknown"
 // has, where it has it.
 func TestPatchKeepsUnknownFields(t *testing.T) {
 	kept := 0
-	forRandomObjects(t, func(t *testing.T, c *chance, gvk schema.GroupVersionKind, raw string) {
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
 		defer reportKind(t, gvk, raw)
 		raw = c.inject(t, gvk, raw)
 		want := mustParse(t, raw)
@@ -53,7 +54,7 @@ func TestPatchKeepsUnknownFields(t *testing.T) {
 // TestPatchKeepsUnknownFieldsUntouched changes nothing that holds one: then the
 // whole document must be as before, but for the edit.
 func TestPatchKeepsUnknownFieldsUntouched(t *testing.T) {
-	forRandomObjects(t, func(t *testing.T, c *chance, gvk schema.GroupVersionKind, raw string) {
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
 		raw = c.inject(t, gvk, raw)
 		_, result := patched(t, gvk, raw, func(obj runtime.Object) {
 			if m, ok := obj.(interface{ SetAnnotations(map[string]string) }); ok {
@@ -114,9 +115,7 @@ func (c *chance) inject(t *testing.T, gvk schema.GroupVersionKind, raw string) s
 func unknownFields(path string, doc any) map[string]any {
 	out := map[string]any{}
 	add := func(name string, value any) {
-		for p, v := range unknownFields(path+"/"+name, value) {
-			out[p] = v
-		}
+		maps.Copy(out, unknownFields(path+"/"+name, value))
 	}
 	switch doc := doc.(type) {
 	case map[string]any:

@@ -43,7 +43,7 @@ func newChance(seed int64) *chance {
 			}
 		},
 		func(f *metav1.FieldsV1, _ randfill.Continue) {
-			f.Raw = []byte(`{"f:` + strconv.Itoa(r.Intn(99)) + `":{}}`)
+			f.SetRawString(`{"f:` + strconv.Itoa(r.Intn(99)) + `":{}}`)
 		},
 		func(e *runtime.RawExtension, _ randfill.Continue) {
 			*e = runtime.RawExtension{Raw: []byte(`{"kind":"K","n":[` + strconv.Itoa(r.Intn(99)) + `]}`)}
@@ -64,11 +64,11 @@ func randomString(r *rand.Rand) string {
 }
 
 // fill makes a random object of a kind.
-func (c *chance) fill(t testing.TB, gvk schema.GroupVersionKind) runtime.Object {
-	t.Helper()
+func (c *chance) fill(tb testing.TB, gvk schema.GroupVersionKind) runtime.Object {
+	tb.Helper()
 	obj, err := scheme.Scheme.New(gvk)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c.filler.Fill(obj)
 	return obj
@@ -97,9 +97,9 @@ func collect(v reflect.Value, out *[]reflect.Value) {
 			collect(v.Elem(), out)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
+		for _, field := range v.Fields() {
 			if !isLeaf(v.Type()) {
-				collect(v.Field(i), out)
+				collect(field, out)
 			}
 		}
 	case reflect.Slice:
@@ -160,8 +160,8 @@ func (c *chance) changeList(v reflect.Value) {
 }
 
 // kinds returns all kinds of k8s.io/api but lists, one for each type.
-func kinds(t testing.TB) []schema.GroupVersionKind {
-	t.Helper()
+func kinds(tb testing.TB) []schema.GroupVersionKind {
+	tb.Helper()
 	byType := map[reflect.Type]schema.GroupVersionKind{}
 	for gvk, typ := range scheme.Scheme.AllKnownTypes() {
 		_, isList := typ.FieldByName("ListMeta")
@@ -175,7 +175,7 @@ func kinds(t testing.TB) []schema.GroupVersionKind {
 	}
 	slices.SortFunc(out, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
 	if len(out) < 100 {
-		t.Fatalf("Found %d kinds, want far more", len(out))
+		tb.Fatalf("Found %d kinds, want far more", len(out))
 	}
 	return out
 }

@@ -41,11 +41,11 @@ func (c *chance) thin(t *testing.T, gvk schema.GroupVersionKind, data []byte) []
 }
 
 // mustParse keeps integers as they are.
-func mustParse(t testing.TB, raw string) any {
-	t.Helper()
+func mustParse(tb testing.TB, raw string) any {
+	tb.Helper()
 	var doc any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(raw), &doc); err != nil {
-		t.Fatalf("Parsing: %v\n%s", err, raw)
+		tb.Fatalf("Parsing: %v\n%s", err, raw)
 	}
 	return doc
 }

@@ -76,25 +76,52 @@ func TestRulesAreNoWiderThanThePlugins(t *testing.T) {
 		rules []admit.Rule
 		want  []admissionregistrationv1.RuleWithOperations
 	}{
-		{"the same twice", []admit.Rule{admit.On("pods", create), admit.On("pods", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE")}},
-		{"operations of one resource, in order", []admit.Rule{admit.On("pods", del), admit.On("pods", connect, create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE", "DELETE", "CONNECT")}},
-		{"operations of two resources", []admit.Rule{admit.On("pods", create), admit.On("services", update)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE"), wantRule("", []string{"services"}, "UPDATE")}},
-		{"resources with the same operations", []admit.Rule{admit.On("services", create), admit.On("pods", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods", "services"}, "CREATE")}},
-		{"a scope, and versions", []admit.Rule{namespaced, beta, admit.On("pods", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE"), wantScoped, wantBeta}},
+		{
+			"the same twice",
+			[]admit.Rule{admit.On("pods", create), admit.On("pods", create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE")},
+		},
+		{
+			"operations of one resource, in order",
+			[]admit.Rule{admit.On("pods", del), admit.On("pods", connect, create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE", "DELETE", "CONNECT")},
+		},
+		{
+			"operations of two resources",
+			[]admit.Rule{admit.On("pods", create), admit.On("services", update)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE"), wantRule("", []string{"services"}, "UPDATE")},
+		},
+		{
+			"resources with the same operations",
+			[]admit.Rule{admit.On("services", create), admit.On("pods", create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods", "services"}, "CREATE")},
+		},
+		{
+			"a scope, and versions",
+			[]admit.Rule{namespaced, beta, admit.On("pods", create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE"), wantScoped, wantBeta},
+		},
 		// The API server refuses a wildcard beside what it covers.
-		{"a star and a resource", []admit.Rule{admit.On("*", create), admit.On("pods", create), admit.On("pods/exec", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*", "pods/exec"}, "CREATE")}},
-		{"everything and a star", []admit.Rule{admit.On("*", create), admit.On("*/*", create), admit.On("pods/exec", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/*"}, "CREATE")}},
-		{"all subresources and one", []admit.Rule{admit.On("pods/status", create), admit.On("pods/*", create), admit.On("*/scale", create), admit.On("a/scale", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/scale", "pods/*"}, "CREATE")}},
-		{"a star of fewer operations", []admit.Rule{admit.On("*", create), admit.On("pods", create, update)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*"}, "CREATE"), wantRule("", []string{"pods"}, "CREATE", "UPDATE")}},
+		{
+			"a star and a resource",
+			[]admit.Rule{admit.On("*", create), admit.On("pods", create), admit.On("pods/exec", create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*", "pods/exec"}, "CREATE")},
+		},
+		{
+			"everything and a star",
+			[]admit.Rule{admit.On("*", create), admit.On("*/*", create), admit.On("pods/exec", create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/*"}, "CREATE")},
+		},
+		{
+			"all subresources and one",
+			[]admit.Rule{admit.On("pods/status", create), admit.On("pods/*", create), admit.On("*/scale", create), admit.On("a/scale", create)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/scale", "pods/*"}, "CREATE")},
+		},
+		{
+			"a star of fewer operations",
+			[]admit.Rule{admit.On("*", create), admit.On("pods", create, update)},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*"}, "CREATE"), wantRule("", []string{"pods"}, "CREATE", "UPDATE")},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for range 3 { // The order of maps must not show.
@@ -121,10 +148,16 @@ func TestConditions(t *testing.T) {
 		{"two for the same requests", []admit.Rule{admit.On("pods", create).If("a"), admit.On("pods", create).If("b")}, "(a) || (b)"},
 		{"the same twice", []admit.Rule{admit.On("pods", create).If("a"), admit.On("pods", create).If("a")}, "(a)"},
 		{"one without for the same requests", []admit.Rule{admit.On("pods", create).If("a"), admit.On("pods", create)}, ""},
-		{"one without for others", []admit.Rule{admit.On("pods", create).If("a || b"), admit.On("services", create)},
-			"(" + pods + " && (a || b)) || (" + services + ")"},
-		{"two for others", []admit.Rule{admit.On("pods", create).If("a"), admit.On("services", create).If("b")},
-			"(" + pods + " && (a)) || (" + services + " && (b))"},
+		{
+			"one without for others",
+			[]admit.Rule{admit.On("pods", create).If("a || b"), admit.On("services", create)},
+			"(" + pods + " && (a || b)) || (" + services + ")",
+		},
+		{
+			"two for others",
+			[]admit.Rule{admit.On("pods", create).If("a"), admit.On("services", create).If("b")},
+			"(" + pods + " && (a)) || (" + services + " && (b))",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := ""

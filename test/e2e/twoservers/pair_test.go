@@ -2,7 +2,6 @@ package twoservers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,7 +43,7 @@ func (f *file) write(t *testing.T, plugin string) string {
 	}
 	data, err := yaml.Marshal(object{
 		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
-		"plugins": []object{{"name": plugin, "configuration": json.RawMessage(f.Configuration)}},
+		"plugins": []object{{"name": plugin, "configuration": f.Configuration}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,7 @@ func (w *wanting) InspectFeatureGates(g featuregate.FeatureGate) { w.got["featur
 func (w *wanting) SetDrainedNotification(c <-chan struct{})      { w.got["drained"] = c != nil }
 func (w *wanting) SetAuthorizer(a authorizer.Authorizer)         { w.auth = a }
 func (w *wanting) ValidateInitialization() error                 { w.got["validated"] = true; return nil }
+
 func (w *wanting) SetUnconditionalAuthorizer(a authorizer.UnconditionalAuthorizer) {
 	w.got["unconditional"] = a != nil
 }
