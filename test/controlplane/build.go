@@ -88,7 +88,7 @@ func (b *builder) compile(ctx context.Context, name string) error {
 	start := time.Now()
 	// If we are killed, the go command may still write to this name.
 	temporary := filepath.Join(b.dir, fmt.Sprintf(".%s.%d", name, os.Getpid()))
-	defer os.Remove(temporary)
+	defer func() { _ = os.Remove(temporary) }()
 	done := make(chan error, 1)
 	go func() { done <- b.goBuild(ctx, recipe, temporary) }()
 	ticker := time.NewTicker(heartbeat)

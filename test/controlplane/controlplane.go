@@ -87,9 +87,9 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 			return c, nil
 		}
 		lost := c.portTaken()
-		c.stopProcesses()
+		stopErr := c.stopProcesses()
 		if !lost || attempt == portAttempts {
-			return nil, errors.Join(err, c.Stop())
+			return nil, errors.Join(err, stopErr, c.Stop())
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (c *ControlPlane) prepare() error {
 
 // boot starts the servers one after the other, each when the one it needs is ready.
 func (c *ControlPlane) boot(ctx context.Context) error {
-	ports, err := freePorts(2)
+	ports, err := freePorts(ctx, 2)
 	if err != nil {
 		return err
 	}

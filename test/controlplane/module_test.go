@@ -12,7 +12,9 @@ func TestModuleText(t *testing.T) {
 		Go:      "1.24.0",
 		Godebug: []struct{ Key, Value string }{{"default", "go1.24"}},
 		Require: []struct{ Path, Version string }{
-			{"k8s.io/api", "v0.0.0"}, {"k8s.io/klog/v2", "v2.130.1"}, {"k8s.io/utils", "v0.0.0-20260626114624-be93311217bd"},
+			{"k8s.io/api", "v0.0.0"},
+			{"k8s.io/klog/v2", "v2.130.1"},
+			{"k8s.io/utils", "v0.0.0-20260626114624-be93311217bd"},
 			{"k8s.io/apiserver", "v0.0.0"},
 		},
 	}

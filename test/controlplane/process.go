@@ -28,8 +28,8 @@ func startProcess(name, path string, args []string, logDir string, exited chan<-
 		return nil, err
 	}
 	// The child has its own copy.
-	defer log.Close()
-	p := &process{name: name, log: log.Name(), cmd: exec.Command(path, args...), done: make(chan struct{})}
+	defer func() { _ = log.Close() }()
+	p := &process{name: name, log: log.Name(), cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:noctx // it outlives the context of its start
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = childAttributes()
 	started := make(chan error)

@@ -23,11 +23,11 @@ const (
 
 // freePorts finds ports of the loopback address that are free now. Somebody else may take one before the
 // server does, so the start is tried again.
-func freePorts(n int) ([]int, error) {
+func freePorts(ctx context.Context, n int) ([]int, error) {
 	var ports []int
 	for range n {
 		// All are held until the last is found, or one might be found twice.
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}

@@ -15,11 +15,11 @@ import (
 // randomBudget when it stops earlier.
 const (
 	randomRounds = 3
-	randomBudget = 3 * time.Second
+	randomBudget = 2 * time.Second
 )
 
 // forRandomObjects calls f with a random object of every kind, as a document that
-// an API server could have sent. F reports failures for the seed.
+// an API server could have sent. It stops at the first failure, and says the seed.
 func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKind, raw string)) {
 	t.Helper()
 	began, seed := time.Now(), firstSeed(t)
@@ -35,8 +35,16 @@ func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKin
 				t.Fatalf("Seed %d: encoding a %s: %v", seed, gvk, err)
 			}
 			raw := string(c.thin(t, gvk, data))
-			if f(c, gvk, raw); t.Failed() {
-				t.Fatalf("The seed is %d, the kind %s", seed, gvk)
+			func() {
+				defer func() {
+					if t.Failed() {
+						t.Logf("The seed is %d, with a %s: %s", seed, gvk, raw)
+					}
+				}()
+				f(c, gvk, raw)
+			}()
+			if t.Failed() {
+				return
 			}
 		}
 	}
@@ -45,7 +53,6 @@ func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKin
 func TestPatchOfRandomChanges(t *testing.T) {
 	changed := 0
 	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
-		defer reportKind(t, gvk, raw)
 		patch, _ := patched(t, gvk, raw, func(obj runtime.Object) { c.scramble(obj) })
 		if patch != nil {
 			changed++
@@ -58,7 +65,6 @@ func TestPatchOfRandomChanges(t *testing.T) {
 
 func TestPatchOfRandomToRandom(t *testing.T) {
 	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
-		defer reportKind(t, gvk, raw)
 		other := c.fill(t, gvk)
 		patched(t, gvk, raw, func(obj runtime.Object) { reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(other).Elem()) })
 	})
@@ -95,12 +101,4 @@ func TestPatchOfRandomUnstructured(t *testing.T) {
 			}
 		})
 	})
-}
-
-// reportKind names the object when the test is about to stop.
-func reportKind(t *testing.T, gvk schema.GroupVersionKind, raw string) {
-	t.Helper()
-	if t.Failed() {
-		t.Logf("It was a %s: %s", gvk, raw)
-	}
 }
