@@ -39,7 +39,7 @@ func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := suite.Lend(t)
 			proxy := e2e.StartProxy(t)
-			o := behind(proxy, alwaysPull(append(test.flags, "--failure-policy=Fail", "--shutdown-delay-duration=1s")...))
+			o := behind(proxy, alwaysPull(append(test.flags, "--failure-policy=Fail", "--shutdown-delay-duration=5s")...))
 			o.Service = test.service
 			b := startBalancer(t, proxy)
 			first, second := c.LaunchPostern(t, o), c.LaunchPostern(t, o)
