@@ -53,6 +53,17 @@ var (
 	yamlLine    = regexp.MustCompile(`^(?:error converting YAML to JSON: )?yaml: (?:unmarshal errors:\n\s*)?line (\d+): (.*)`)
 )
 
+// LoadConfig returns the configuration of a plugin whose defaults are the zero
+// values, which is what it has where there is none. See DecodeConfig.
+func LoadConfig[T any](data []byte) (T, error) {
+	var config T
+	if len(data) == 0 {
+		return config, nil
+	}
+	err := DecodeConfig(data, &config)
+	return config, err
+}
+
 // DecodeConfig decodes YAML or JSON into a plugin's configuration, over the
 // defaults that it holds. A field that into does not have, or that is there
 // twice, and a second document are errors, where kube-apiserver lets some of them

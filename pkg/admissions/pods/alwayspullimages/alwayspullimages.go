@@ -22,7 +22,7 @@ var Plugin = &admit.Plugin{
 	Name:  "AlwaysPullImages",
 	Rules: []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update).If(noPod() + " || (" + lax() + ") && (" + newImage() + ")")},
 	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
-		c, err := load(data)
+		c, err := admit.LoadConfig[config](data)
 		if err != nil {
 			return admit.Handler{}, err
 		}

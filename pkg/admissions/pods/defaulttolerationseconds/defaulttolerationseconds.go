@@ -68,7 +68,7 @@ type plugin struct {
 }
 
 func newPlugin(d admit.Deps, data []byte) (*plugin, error) {
-	c, err := load(data)
+	c, err := admit.LoadConfig[config](data)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ var Plugin = &admit.Plugin{
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
-	c, err := load(data)
+	c, err := admit.LoadConfig[config](data)
 	if err != nil {
 		return admit.Handler{}, err
 	}

@@ -34,7 +34,7 @@ var Plugin = &admit.Plugin{
 		admit.On("pods/ephemeralcontainers", admissionv1.Update).In(admit.Validating),
 	},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		c, err := load(data)
+		c, err := admit.LoadConfig[config](data)
 		if err != nil {
 			return admit.Handler{}, err
 		}
