@@ -173,7 +173,7 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 			return admit.Decision{}, nil
 		},
-		Features: features, Clock: clock.RealClock{},
+		Features: features, Clock: clock.RealClock{}, Go: func(func(context.Context)) {},
 	}
 }
 

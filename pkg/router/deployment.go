@@ -111,8 +111,8 @@ func (d Deployment) complete(versions *[]string, timeout **int32, sideEffects **
 }
 
 // exclusion keeps a webhook from standing in the way of the cluster, or of
-// Postern itself. It is added where the rules reach the resource by a wildcard:
-// a rule that names the resource means it.
+// Postern itself. It is added where the rules reach the resource by a wildcard
+// alone: a rule that names the resource means it.
 type exclusion struct {
 	name, group, resource string
 	expression            string
@@ -128,6 +128,13 @@ func exclusions() []exclusion {
 		// Everything that happens makes events: they would multiply the calls.
 		{"exclude-core-events", "", "events", `!(request.resource.group == '' && request.resource.resource == 'events')`},
 		{"exclude-events", "events.k8s.io", "events", `request.resource.group != 'events.k8s.io'`},
+		// A pod of ours is of use on a node, and behind a Service.
+		{"exclude-bindings", "", "pods/binding", `!(request.resource.group == '' && request.resource.resource == 'pods' && has(request.subResource) && request.subResource == 'binding')`},
+		{"exclude-endpoints", "", "endpoints", `!(request.resource.group == '' && request.resource.resource == 'endpoints')`},
+		{"exclude-endpointslices", "discovery.k8s.io", "endpointslices", `!(request.resource.group == 'discovery.k8s.io' && request.resource.resource == 'endpointslices')`},
+		// A node has to join before it can run us.
+		{"exclude-new-nodes", "", "nodes", `!(request.resource.group == '' && request.resource.resource == 'nodes' && request.operation == 'CREATE')`},
+		{"exclude-certificate-requests", "certificates.k8s.io", "certificatesigningrequests", `!(request.resource.group == 'certificates.k8s.io' && request.resource.resource == 'certificatesigningrequests')`},
 		// The kubelet asks for a token before it can start our own pod.
 		{"exclude-tokens", "", "serviceaccounts/token", `!(request.resource.group == '' && request.resource.resource == 'serviceaccounts' && has(request.subResource) && request.subResource == 'token')`},
 	}
@@ -167,17 +174,20 @@ func notInNamespaces(names []string) string {
 }
 
 // wild reports whether the rules reach the resource ("*": any of the group)
-// through a wildcard.
+// through a wildcard, and no rule names it.
 func wild(rules []admissionregistrationv1.RuleWithOperations, group, resource string) bool {
 	main, sub, _ := strings.Cut(resource, "/")
-	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+	reached := func(r admissionregistrationv1.RuleWithOperations) bool {
 		if !slices.Contains(r.APIGroups, group) && !slices.Contains(r.APIGroups, "*") {
 			return false
 		}
 		return slices.ContainsFunc(r.Resources, func(res string) bool {
 			m, s, _ := strings.Cut(res, "/")
-			reaches := (m == "*" || m == main) && (s == "*" || s == sub)
-			return reaches && (m == "*" || s == "*")
+			return strings.Contains(res, "*") && (m == "*" || m == main) && (s == "*" || s == sub)
 		})
-	})
+	}
+	named := func(r admissionregistrationv1.RuleWithOperations) bool {
+		return resource != "*" && slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource)
+	}
+	return slices.ContainsFunc(rules, reached) && !slices.ContainsFunc(rules, named)
 }

@@ -107,21 +107,24 @@ func TestConfigurationsForAURL(t *testing.T) {
 func TestExclusions(t *testing.T) {
 	const leases, authn, authz, coreEvents, events, tokens = "exclude-leases", "exclude-authentication-reviews", "exclude-authorization-reviews",
 		"exclude-core-events", "exclude-events", "exclude-tokens"
+	const bindings, endpoints, endpointSlices, nodes, csrs = "exclude-bindings", "exclude-endpoints", "exclude-endpointslices", "exclude-new-nodes", "exclude-certificate-requests"
 	for _, c := range []struct {
 		name  string
 		rules []admissionregistrationv1.RuleWithOperations
 		want  []string
 	}{
 		{"pods", []admissionregistrationv1.RuleWithOperations{rule("", "pods")}, nil},
-		{"all of core", []admissionregistrationv1.RuleWithOperations{rule("", "*")}, []string{coreEvents}},
-		{"all of core with subresources", []admissionregistrationv1.RuleWithOperations{rule("", "*/*")}, []string{coreEvents, tokens}},
-		{"everything but subresources", []admissionregistrationv1.RuleWithOperations{rule("*", "*")}, []string{leases, authn, authz, coreEvents, events}},
-		{"everything", []admissionregistrationv1.RuleWithOperations{rule("*", "*/*")}, []string{leases, authn, authz, coreEvents, events, tokens}},
+		{"all of core", []admissionregistrationv1.RuleWithOperations{rule("", "*")}, []string{coreEvents, endpoints, nodes}},
+		{"all of core with subresources", []admissionregistrationv1.RuleWithOperations{rule("", "*/*")}, []string{coreEvents, bindings, endpoints, nodes, tokens}},
+		{"everything but subresources", []admissionregistrationv1.RuleWithOperations{rule("*", "*")}, []string{leases, authn, authz, coreEvents, events, endpoints, endpointSlices, nodes, csrs}},
+		{"everything", []admissionregistrationv1.RuleWithOperations{rule("*", "*/*")}, []string{leases, authn, authz, coreEvents, events, bindings, endpoints, endpointSlices, nodes, csrs, tokens}},
 		{"all tokens", []admissionregistrationv1.RuleWithOperations{rule("", "*/token")}, []string{tokens}},
 		{"all of service accounts", []admissionregistrationv1.RuleWithOperations{rule("", "serviceaccounts/*")}, []string{tokens}},
 		{"tokens by name", []admissionregistrationv1.RuleWithOperations{rule("", "serviceaccounts/token")}, nil},
 		{"events by name", []admissionregistrationv1.RuleWithOperations{rule("", "events"), rule("events.k8s.io", "events")}, nil},
 		{"events by name in any group", []admissionregistrationv1.RuleWithOperations{rule("*", "events")}, nil},
+		{"events by name beside everything", []admissionregistrationv1.RuleWithOperations{rule("", "*"), rule("", "events")}, []string{endpoints, nodes}},
+		{"requests of certificates by name beside everything", []admissionregistrationv1.RuleWithOperations{rule("certificates.k8s.io", "*"), rule("certificates.k8s.io", "certificatesigningrequests")}, nil},
 		{"leases by name", []admissionregistrationv1.RuleWithOperations{rule("coordination.k8s.io", "leases")}, nil},
 		{"all of the leases' group", []admissionregistrationv1.RuleWithOperations{rule("coordination.k8s.io", "*")}, []string{leases}},
 		{"reviews by name", []admissionregistrationv1.RuleWithOperations{rule("authentication.k8s.io", "tokenreviews")}, nil},
@@ -152,13 +155,19 @@ func TestExclusionsExclude(t *testing.T) {
 		" pods ns alice": "", " nodes  alice": "", " pods/status ns ": "", "apps deployments ns alice": "", " namespaces web alice": "",
 		" pods ns system:apiserver": "exclude-apiserver", " pods postern-system alice": "exclude-namespaces", " pods kube-system alice": "exclude-namespaces",
 		" namespaces kube-system alice": "exclude-namespaces", "coordination.k8s.io leases ns alice": "exclude-leases",
+		" pods/binding ns alice": "exclude-bindings", " endpoints ns alice": "exclude-endpoints", "discovery.k8s.io endpointslices ns alice": "exclude-endpointslices",
+		"certificates.k8s.io certificatesigningrequests/approval  alice": "exclude-certificate-requests", " nodes  alice CREATE": "exclude-new-nodes",
 		"coordination.k8s.io leasecandidates ns alice": "", "authentication.k8s.io tokenreviews  alice": "exclude-authentication-reviews",
 		"authorization.k8s.io localsubjectaccessreviews ns alice": "exclude-authorization-reviews", " events ns alice": "exclude-core-events",
 		"events.k8s.io events ns alice": "exclude-events", "other events ns alice": "", " serviceaccounts/token ns alice": "exclude-tokens", " serviceaccounts ns alice": "",
 	} {
 		f := strings.Split(request, " ")
 		main, sub, _ := strings.Cut(f[1], "/")
-		vars := map[string]any{"resource": map[string]any{"group": f[0], "version": "v1", "resource": main}, "userInfo": map[string]any{}}
+		operation := "UPDATE"
+		if len(f) > 4 {
+			operation = f[4]
+		}
+		vars := map[string]any{"operation": operation, "resource": map[string]any{"group": f[0], "version": "v1", "resource": main}, "userInfo": map[string]any{}}
 		for at, value := range map[string]string{"namespace": f[2], "subResource": sub} {
 			if value != "" {
 				vars[at] = value

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/restmapper"
@@ -17,6 +19,10 @@ import (
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 )
+
+// mapperAge is how long what was discovered of the API is used, as in
+// kube-apiserver. It is discovered again only when a plugin asks.
+const mapperAge = 30 * time.Second
 
 // process is what a Postern is made of.
 type process struct {
@@ -32,6 +38,8 @@ type process struct {
 	certs      certs.Source
 
 	enabled, warnings []string
+	// background is what plugins do beside the requests.
+	background []func(context.Context)
 }
 
 // newProcess builds what needs no network.
@@ -89,15 +97,20 @@ func (p *process) deps() admit.Deps {
 	for name, value := range p.pluginFlags {
 		flags[name] = *value
 	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cluster.client.Discovery()))
+	p.background = append(p.background, func(ctx context.Context) {
+		wait.UntilWithContext(ctx, func(context.Context) { mapper.Reset() }, mapperAge)
+	})
 	return admit.Deps{
 		Flags:      flags,
 		Client:     p.cluster.client,
 		Dynamic:    p.cluster.dynamic,
 		Informers:  p.informers,
-		RESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cluster.client.Discovery())),
-		Authorize:  admit.NewAuthorize(p.cluster.client),
+		RESTMapper: mapper,
+		Authorize:  admit.CachedAuthorize(admit.NewAuthorize(p.cluster.client), clock.RealClock{}),
 		Features:   p.features,
 		Clock:      clock.RealClock{},
+		Go:         func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:    admit.NewMetrics(p.registry),
 	}
 }

@@ -118,6 +118,9 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, registrar, prepared) })
 	start(func(context.Context) error { return serveUntilClosed(srv.ServeTLS(secure, "", "")) })
+	for _, f := range p.background {
+		tasks.Go(func() { f(background) })
+	}
 	servers := []*http.Server{srv}
 	if plain != nil {
 		health := p.newHealthServer(background)

@@ -1,12 +1,14 @@
 package admit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/router"
@@ -17,6 +19,9 @@ import (
 type Family struct {
 	Name    string
 	Plugins []*Plugin
+	// MatchPolicy is Equivalent where not set. Exact is for plugins that ask in
+	// which group a request came.
+	MatchPolicy admissionregistrationv1.MatchPolicyType
 }
 
 // Service makes the family's service of those of its plugins that are enabled,
@@ -34,7 +39,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		if err != nil {
 			return s, &PluginError{Plugin: p.Name, Err: err}
 		}
-		rules := slices.Concat(p.Rules, h.Rules)
+		rules := p.rules(h)
 		mutating = step{p, h.Mutate, rulesIn(rules, Mutating)}.addTo(mutating)
 		validating = step{p, h.Validate, rulesIn(rules, Validating)}.addTo(validating)
 	}
@@ -48,6 +53,15 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		s.ValidatingConfig = f.validatingConfig(validating)
 	}
 	return s, nil
+}
+
+// rules returns those of the plugin and of its handler, each with a failure policy.
+func (p *Plugin) rules(h Handler) []Rule {
+	rules := slices.Concat(p.Rules, h.Rules)
+	for i := range rules {
+		rules[i].FailurePolicy = cmp.Or(rules[i].FailurePolicy, p.FailurePolicy, admissionregistrationv1.Fail)
+	}
+	return rules
 }
 
 // step is one func of one plugin in a chain.

@@ -30,7 +30,7 @@ type Plugin struct {
 	Rules []Rule
 	// SideEffects says that it writes outside the object, except on dry run.
 	SideEffects bool
-	// FailurePolicy is Fail where not set.
+	// FailurePolicy is Fail where not set. A rule may have another one.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// Features are the gates that it looks at, with kube-apiserver's defaults.
 	Features map[featuregate.Feature]featuregate.FeatureSpec
@@ -79,6 +79,9 @@ type Deps struct {
 	Authorize  AuthorizeFunc
 	Features   featuregate.FeatureGate
 	Clock      clock.Clock
+	// Go runs f beside the requests, from when the API server has answered until
+	// the process ends. New may call it.
+	Go func(f func(context.Context))
 	// Flags has the values of plugins' flags that are not at their default.
 	Flags map[string]string
 	// Metrics times the plugins. Nil counts nothing.

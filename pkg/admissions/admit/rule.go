@@ -40,6 +40,8 @@ type Rule struct {
 	// have nothing to do. It may not fail for any object that the rule matches:
 	// what may be absent is asked for with has.
 	Condition string
+	// FailurePolicy is the Plugin's where not set.
+	FailurePolicy admissionregistrationv1.FailurePolicyType
 }
 
 // On returns the rule for core v1 resources.
@@ -56,6 +58,13 @@ func (r Rule) In(p Phase) Rule {
 // If returns a copy of the rule with a condition.
 func (r Rule) If(condition string) Rule {
 	r.Condition = condition
+	return r
+}
+
+// OrIgnore returns a copy of the rule for requests that pass while we do not
+// answer: those that a cluster needs to get, or to keep, us running.
+func (r Rule) OrIgnore() Rule {
+	r.FailurePolicy = admissionregistrationv1.Ignore
 	return r
 }
 

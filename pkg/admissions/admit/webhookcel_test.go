@@ -74,13 +74,16 @@ func randomSteps(r *rand.Rand) []step {
 				rule.Resources = append(rule.Resources, oneOf(r, "pods", "pods", "nodes", "namespaces", "pods/exec", "pods/*", "*", "*/*", "*/exec"))
 				rule.Operations = append(rule.Operations, oneOf(r, admissionv1.Create, admissionv1.Update, admissionv1.Connect))
 			}
+			if r.Intn(4) == 0 {
+				rule = rule.OrIgnore()
+			}
 			if r.Intn(3) > 0 {
 				rule.Condition = fmt.Sprintf("request.conditions['c%d']", n)
 			}
 			rules = append(rules, rule)
 			n++
 		}
-		steps = append(steps, step{p, func(context.Context, *Request) error { return nil }, rules})
+		steps = append(steps, step{p, func(context.Context, *Request) error { return nil }, p.rules(Handler{Rules: rules})})
 	}
 	return steps
 }

@@ -23,7 +23,7 @@ func (f Family) mutatingConfig(steps []step) *admissionregistrationv1.MutatingWe
 	for _, e := range f.entries(steps) {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name: e.name, Rules: e.rules, FailurePolicy: &e.policy, SideEffects: &e.sideEffects, MatchConditions: e.conditions,
-			MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
+			MatchPolicy: ptr.To(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
 		})
 	}
 	return c
@@ -34,7 +34,7 @@ func (f Family) validatingConfig(steps []step) *admissionregistrationv1.Validati
 	for _, e := range f.entries(steps) {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
 			Name: e.name, Rules: e.rules, FailurePolicy: &e.policy, SideEffects: &e.sideEffects, MatchConditions: e.conditions,
-			MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
+			MatchPolicy: ptr.To(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
 		})
 	}
 	return c
@@ -55,22 +55,21 @@ func (f Family) entries(steps []step) []entry {
 	closed, open := withPolicy(steps, admissionregistrationv1.Fail), withPolicy(steps, admissionregistrationv1.Ignore)
 	failing := entry{name: f.Name + "." + Domain, policy: admissionregistrationv1.Fail}
 	ignored := entry{name: f.Name + "-ignore." + Domain, policy: admissionregistrationv1.Ignore}
-	if !overlapping(rulesOf(closed), rulesOf(open)) {
-		return slices.Concat(failing.calling(closed, closed), ignored.calling(open, open))
+	if !overlapping(closed, open) {
+		return slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
 	}
 	// A call runs all plugins that see the request. So that none runs twice, those
-	// that plugins of both policies see are called by the first entry alone.
-	out := slices.Concat(failing.calling(closed, steps), ignored.calling(open, open))
+	// that rules of both policies match are called by the first entry alone.
+	all := rulesOf(steps)
+	out := slices.Concat(failing.calling(steps, closed, all), ignored.calling(steps, open, open))
 	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
-		Name: "not-called-already", Expression: "!(" + anyOf(rulesOf(closed), rulesOf(steps)) + ")",
+		Name: "not-called-already", Expression: "!(" + anyOf(closed, all) + ")",
 	})
 	return out
 }
 
-func withPolicy(steps []step, policy admissionregistrationv1.FailurePolicyType) []step {
-	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool {
-		return cmp.Or(s.plugin.FailurePolicy, admissionregistrationv1.Fail) != policy
-	})
+func withPolicy(steps []step, policy admissionregistrationv1.FailurePolicyType) []Rule {
+	return slices.DeleteFunc(rulesOf(steps), func(r Rule) bool { return r.FailurePolicy != policy })
 }
 
 func rulesOf(steps []step) []Rule {
@@ -81,18 +80,19 @@ func rulesOf(steps []step) []Rule {
 	return rules
 }
 
-// calling returns the entry that is called for the requests of some steps, and
-// runs steps; nothing if there are no requests.
-func (e entry) calling(forRequestsOf, runs []step) []entry {
-	if len(forRequestsOf) == 0 {
+// calling returns the entry that is called for the requests of some rules of the
+// steps, where any of those in reason has something to do; nothing if there are
+// no requests.
+func (e entry) calling(steps []step, requests, reason []Rule) []entry {
+	if len(requests) == 0 {
 		return nil
 	}
-	e.rules = union(rulesOf(forRequestsOf))
+	e.rules = union(requests)
 	e.sideEffects = admissionregistrationv1.SideEffectClassNone
-	if slices.ContainsFunc(runs, func(s step) bool { return s.plugin.SideEffects }) {
+	if slices.ContainsFunc(steps, func(s step) bool { return s.plugin.SideEffects && overlapping(s.rules, requests) }) {
 		e.sideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun
 	}
-	if condition := disjunction(rulesOf(runs)); condition != "" {
+	if condition := disjunction(reason); condition != "" {
 		e.conditions = []admissionregistrationv1.MatchCondition{{Name: "something-to-do", Expression: condition}}
 	}
 	return []entry{e}
@@ -138,7 +138,7 @@ func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 			ops = append(ops, admissionregistrationv1.OperationType(op))
 		}
 		fits := func(r admissionregistrationv1.RuleWithOperations) bool {
-			return r.APIGroups[0] == a.group && strings.Join(r.APIVersions, ",") == a.versions && *r.Scope == a.scope && slices.Equal(r.Operations, ops)
+			return isWild(r.Resources[0]) == isWild(a.resource) && r.APIGroups[0] == a.group && strings.Join(r.APIVersions, ",") == a.versions && *r.Scope == a.scope && slices.Equal(r.Operations, ops)
 		}
 		if i := slices.IndexFunc(out, fits); i >= 0 {
 			out[i].Resources = append(out[i].Resources, a.resource)
@@ -155,10 +155,13 @@ func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 }
 
 // withoutCovered leaves out what a wildcard of the same list reaches: the API
-// server refuses a rule that has both.
+// server refuses a rule that has both. Names have a rule of their own beside it,
+// because to name a resource is to mean it; see router.Deployment.
 func withoutCovered(resources []string) []string {
 	return slices.DeleteFunc(slices.Clone(resources), func(covered string) bool {
 		main, sub, _ := strings.Cut(covered, "/")
 		return slices.ContainsFunc(resources, func(want string) bool { return want != covered && reaches(want, main, sub) })
 	})
 }
+
+func isWild(resource string) bool { return strings.Contains(resource, "*") }

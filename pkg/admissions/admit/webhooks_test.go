@@ -101,21 +101,21 @@ func TestRulesAreNoWiderThanThePlugins(t *testing.T) {
 			[]admit.Rule{namespaced, beta, admit.On("pods", create)},
 			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE"), wantScoped, wantBeta},
 		},
-		// The API server refuses a wildcard beside what it covers.
+		// The API server refuses a rule that has a wildcard and what it covers.
 		{
 			"a star and a resource",
 			[]admit.Rule{admit.On("*", create), admit.On("pods", create), admit.On("pods/exec", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*", "pods/exec"}, "CREATE")},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*"}, "CREATE"), wantRule("", []string{"pods", "pods/exec"}, "CREATE")},
 		},
 		{
 			"everything and a star",
 			[]admit.Rule{admit.On("*", create), admit.On("*/*", create), admit.On("pods/exec", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/*"}, "CREATE")},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/*"}, "CREATE"), wantRule("", []string{"pods/exec"}, "CREATE")},
 		},
 		{
 			"all subresources and one",
 			[]admit.Rule{admit.On("pods/status", create), admit.On("pods/*", create), admit.On("*/scale", create), admit.On("a/scale", create)},
-			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/scale", "pods/*"}, "CREATE")},
+			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"*/scale", "pods/*"}, "CREATE"), wantRule("", []string{"a/scale", "pods/status"}, "CREATE")},
 		},
 		{
 			"a star of fewer operations",

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
@@ -52,7 +53,7 @@ func sound(t *testing.T, s *admittest.Server, c *admittest.Case, ar *admissionv1
 		if !s.Has(phase) || (c.Phase != "" && c.Phase != phase) {
 			continue
 		}
-		called := isCalled(t, hooksOf(t, s.Service, phase), ar)
+		called := isCalled(t, hooksOf(t, s.Service, phase), ar, accessReviews{s.Environment})
 		s.ClearActions()
 		resp, err := s.Post(t.Context(), phase, ar)
 		if problem := acted(t, s, resp, err); problem != "" && !called {
@@ -102,7 +103,7 @@ func soundFor(t *testing.T, s *admittest.Server, phase string, all []entry) {
 	for _, e := range all {
 		for i := range e.Steps {
 			ar := requestOf(t, &e.Steps[i].Request)
-			if !isAddressed(hooks, attributesOf(t, ar)) || isCalled(t, hooks, ar) {
+			if !isAddressed(hooks, attributesOf(t, ar)) || isCalled(t, hooks, ar, accessReviews{s.Environment}) {
 				continue
 			}
 			s.ClearActions()
@@ -184,7 +185,7 @@ func (h hook) addressed(a admission.Attributes) bool {
 
 // isCalled reports whether the API server would send the request to any of the
 // webhooks.
-func isCalled(t *testing.T, hooks []hook, ar *admissionv1.AdmissionRequest) bool {
+func isCalled(t *testing.T, hooks []hook, ar *admissionv1.AdmissionRequest, authz authorizer.Authorizer) bool {
 	t.Helper()
 	called := false
 	a := attributesOf(t, ar)
@@ -192,7 +193,7 @@ func isCalled(t *testing.T, hooks []hook, ar *admissionv1.AdmissionRequest) bool
 		if !h.addressed(a) {
 			continue
 		}
-		result := match(t, h, a, schema.GroupVersionKind(ar.Kind))
+		result := match(t, h, a, schema.GroupVersionKind(ar.Kind), authz)
 		if result.Error != nil {
 			t.Errorf("Evaluating the conditions: %v", result.Error)
 		}
@@ -214,13 +215,13 @@ func compilerOf(v *version.Version) cel.ConditionCompiler {
 }
 
 // match evaluates the conditions as kube-apiserver does.
-func match(t *testing.T, h hook, a admission.Attributes, kind schema.GroupVersionKind) matchconditions.MatchResult {
+func match(t *testing.T, h hook, a admission.Attributes, kind schema.GroupVersionKind, authz authorizer.Authorizer) matchconditions.MatchResult {
 	t.Helper()
 	versioned, err := admission.NewVersionedAttributes(a, kind, objectInterfaces())
 	if err != nil {
 		t.Fatalf("Converting the request: %v", err)
 	}
-	return h.GetCompiledMatcher(today()).Match(context.WithoutCancel(t.Context()), versioned, nil, nil)
+	return h.GetCompiledMatcher(today()).Match(context.WithoutCancel(t.Context()), versioned, nil, authz)
 }
 
 // compile fails if a condition would be refused by the oldest served version.

@@ -44,6 +44,11 @@ func TestExclusions(t *testing.T) {
 		"an access review":               {"authorization.k8s.io", "subjectaccessreviews", "", "", "alice", false},
 		"an event":                       {"", "events", "", "shop", "alice", false},
 		"an event of the other group":    {"events.k8s.io", "events", "", "shop", "alice", false},
+		"a binding":                      {"", "pods", "binding", "shop", "system:kube-scheduler", false},
+		"endpoints":                      {"", "endpoints", "", "shop", "alice", false},
+		"an endpoint slice":              {"discovery.k8s.io", "endpointslices", "", "shop", "alice", false},
+		"a request for a certificate":    {"certificates.k8s.io", "certificatesigningrequests", "", "", "alice", false},
+		"a change of a node":             {"", "nodes", "", "", "alice", true},
 		"a service account":              {"", "serviceaccounts", "", "shop", "alice", true},
 		"a service account's token":      {"", "serviceaccounts", "token", "shop", "system:node:a", false},
 		"a pod's status":                 {"", "pods", "status", "shop", "system:node:a", true},
@@ -57,7 +62,7 @@ func TestExclusions(t *testing.T) {
 				UserInfo:  authenticationv1.UserInfo{Username: tc.user},
 				Object:    runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
 				OldObject: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
-			})
+			}, nil)
 			if got != tc.want {
 				t.Errorf("Got called %t, want %t", got, tc.want)
 			}

@@ -1,6 +1,7 @@
 package admittest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,6 +58,8 @@ type Environment struct {
 	Informers informers.SharedInformerFactory
 	Mapper    meta.RESTMapper
 	Clock     *clocktesting.FakeClock
+	// Background is what plugins want to do beside the requests.
+	Background []func(context.Context)
 
 	access []Access
 	errors []CallError
@@ -128,6 +131,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 	return admit.Deps{
 		Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, RESTMapper: e.Mapper,
 		Authorize: admit.NewAuthorize(e.Client), Features: gate, Clock: e.Clock,
+		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil
 }
 
