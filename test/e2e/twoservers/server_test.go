@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -78,6 +79,9 @@ func (s *server) send(ctx context.Context, r request) (reply, error) {
 	if r.as != "" {
 		req.Header.Set("Impersonate-User", r.as)
 		req.Header.Set("Impersonate-Group", "system:authenticated")
+		if strings.HasPrefix(r.as, "system:node:") {
+			req.Header.Add("Impersonate-Group", "system:nodes")
+		}
 	}
 	resp, err := s.plane.Client().Do(req)
 	if err != nil {
