@@ -96,6 +96,9 @@ func (id identity) origin(j int, used []bool) int {
 // became in its place, or -1. The indexes ascend. It is false for lists that are
 // too long to tell.
 func (id identity) align() ([]int, bool) {
+	if pairs, ok := id.inPlace(); ok {
+		return pairs, true
+	}
 	n, m := len(id.b), len(id.a)
 	pairs := make([]int, n)
 	for i := range pairs {
@@ -119,6 +122,23 @@ func (id identity) align() ([]int, bool) {
 		id.pairGaps(pairs)
 	}
 	return pairs, true
+}
+
+// inPlace pairs each item with the one in its place, where the lists are equally
+// long and nothing moved: without a key, items changed in place are the likeliest
+// reading, even if one became like its neighbour.
+func (id identity) inPlace() ([]int, bool) {
+	if id.keyed || len(id.b) != len(id.a) {
+		return nil, false
+	}
+	same, all := make([]int, len(id.b)), make([]int, len(id.b))
+	for i := range all {
+		same[i], all[i] = -1, i
+		if id.b[i] == id.a[i] {
+			same[i] = i
+		}
+	}
+	return all, len(id.moved(same)) == 0
 }
 
 // longestCommon pairs a longest common subsequence of b and a, whose first item

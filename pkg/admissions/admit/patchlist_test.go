@@ -110,6 +110,7 @@ func TestPatchOfKeylessLists(t *testing.T) {
 			[]string{`add /spec/tolerations/2 {"key":"z","effect":"NoExecute"}`},
 		},
 		{"change in place", raw, func(p *corev1.Pod) { p.Spec.Tolerations[1].Value = "v" }, []string{`add /spec/tolerations/1/value "v"`}},
+		{"one becomes like its neighbour", raw, func(p *corev1.Pod) { p.Spec.Tolerations[0].Key = "y" }, []string{`replace /spec/tolerations/0/key "y"`}},
 		{"change in place and append", raw, func(p *corev1.Pod) {
 			p.Spec.Tolerations[0].Value = "v"
 			p.Spec.Tolerations = append(p.Spec.Tolerations, noExecute)
