@@ -51,6 +51,6 @@ func (c config) condition() string {
 		return ""
 	}
 	names := "'" + strings.Join(c.Namespaces, "', '") + "'"
-	return "request.resource.group == '' && request.resource.resource == 'namespaces' || " +
-		"has(request.namespace) && request.namespace in [" + names + "]"
+	return "(request.resource.group == '' && request.resource.resource == 'namespaces' ? has(request.name) && request.name in [" + names + "] : " +
+		"has(request.namespace) && request.namespace in [" + names + "])"
 }
