@@ -8,7 +8,14 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/always"
+	"github.com/postern-dev/postern/pkg/admissions/certificates"
+	"github.com/postern-dev/postern/pkg/admissions/events"
+	"github.com/postern-dev/postern/pkg/admissions/namespaces"
+	"github.com/postern-dev/postern/pkg/admissions/network"
+	"github.com/postern-dev/postern/pkg/admissions/nodes"
+	"github.com/postern-dev/postern/pkg/admissions/ownership"
 	"github.com/postern-dev/postern/pkg/admissions/pods"
+	"github.com/postern-dev/postern/pkg/admissions/storage"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -17,7 +24,14 @@ import (
 func Families() []admit.Family {
 	return []admit.Family{
 		always.Family,
+		namespaces.Family,
 		pods.Family,
+		nodes.Family,
+		storage.Family,
+		certificates.Family,
+		network.Family,
+		ownership.Family,
+		events.Family,
 	}
 }
 

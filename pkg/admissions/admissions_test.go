@@ -14,31 +14,14 @@ import (
 // planned are the plugins of kube-apiserver that are still to come.
 func planned() []string {
 	return []string{
-		"NamespaceAutoProvision",
-		"NamespaceLifecycle",
-		"NamespaceExists",
 		"SecurityContextDeny",
 		"InitialResources",
 		"PodPreset",
-		"NodeRestriction",
-		"TaintNodesByCondition",
 		"ImagePolicyWebhook",
 		"PodSecurity",
 		"PodSecurityPolicy",
 		"DenyEscalatingExec",
 		"DenyExecOnPrivileged",
-		"EventRateLimit",
-		"PersistentVolumeLabel",
-		"DefaultStorageClass",
-		"StorageObjectInUseProtection",
-		"OwnerReferencesPermissionEnforcement",
-		"PersistentVolumeClaimResize",
-		"CertificateApproval",
-		"CertificateSigning",
-		"ClusterTrustBundleAttest",
-		"CertificateSubjectRestriction",
-		"DefaultIngressClass",
-		"DenyServiceExternalIPs",
 		"ResourceQuota",
 	}
 }

@@ -3,12 +3,15 @@ package admissions
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -38,6 +41,7 @@ func TestPluginRBAC(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			ctx := admittest.Context(t)
 			missing := map[permission]bool{}
+			wentOn := false
 			for _, c := range m.cases(t) {
 				if len(c.Steps) == 0 {
 					continue
@@ -45,6 +49,10 @@ func TestPluginRBAC(t *testing.T) {
 				s, err := c.Serve(ctx, m.Plugin)
 				if err != nil {
 					t.Fatalf("%s: %v", c.File, err)
+				}
+				if !wentOn {
+					goOn(ctx, s)
+					wentOn = true
 				}
 				for _, step := range c.Steps {
 					s.Clock.Step(step.After.Duration)
@@ -71,6 +79,18 @@ func TestPluginRBAC(t *testing.T) {
 			t.Errorf("ClusterRole postern-plugins in installer/rbac.yaml grants {apiGroups: [%q], resources: [%s], verbs: [%s]}, which no case of any plugin uses", p.group, p.resource, p.verb)
 		}
 	}
+}
+
+// goOn runs what the plugin does beside the requests, for a while if it is for as
+// long as the process lives.
+func goOn(ctx context.Context, s *admittest.Server) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, f := range s.Background {
+		all.Go(func() { f(ctx) })
+	}
+	all.Wait()
 }
 
 func permissionOf(a clienttesting.Action) permission {

@@ -25,7 +25,10 @@ import (
 
 // needed are the configurations of plugins that do not start without one.
 func needed() map[string]string {
-	return map[string]string{"AlwaysDeny": "everywhere: true"}
+	return map[string]string{
+		"AlwaysDeny":     "everywhere: true",
+		"EventRateLimit": "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}",
+	}
 }
 
 // TestRegisteredRules keeps what the API server is told to call us for under

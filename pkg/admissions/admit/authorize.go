@@ -19,7 +19,9 @@ func NewAuthorize(client kubernetes.Interface) AuthorizeFunc {
 		if err != nil {
 			return Decision{}, fmt.Errorf("asking for a subject access review: %w", err)
 		}
-		return Decision{Allowed: review.Status.Allowed && !review.Status.Denied, Reason: review.Status.Reason}, nil
+		return Decision{
+			Allowed: review.Status.Allowed && !review.Status.Denied, Reason: review.Status.Reason, EvaluationError: review.Status.EvaluationError,
+		}, nil
 	}
 }
 

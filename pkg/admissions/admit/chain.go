@@ -22,6 +22,9 @@ type Family struct {
 	// MatchPolicy is Equivalent where not set. Exact is for plugins that ask in
 	// which group a request came.
 	MatchPolicy admissionregistrationv1.MatchPolicyType
+	// ReinvocationPolicy is the router's where not set. Never is for plugins that do
+	// not change the object, so that nobody's change has to be followed by theirs.
+	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType
 }
 
 // Service makes the family's service of those of its plugins that are enabled,

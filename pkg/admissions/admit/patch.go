@@ -57,6 +57,9 @@ func (d *differ) patch(before, after runtime.Object, raw []byte) ([]byte, error)
 	if err := w.value("", b, a, rawjson.Of(raw), ""); err != nil || len(w.ops) == 0 {
 		return nil, err
 	}
+	if err := w.zeros("", a, rawjson.Of(raw)); err != nil {
+		return nil, err
+	}
 	return json.Marshal(w.ops)
 }
 

@@ -224,3 +224,18 @@ func TestPatchOfQuantitiesAndBytes(t *testing.T) {
 		{"no bytes for null", `{"data":{"a":null}}`, func(s *corev1.Secret) { s.Data["a"] = []byte{} }, nil},
 	})
 }
+
+func TestPatchOfZeros(t *testing.T) {
+	tainted := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	runPatchCases(t, coreKind("Node"), []patchCase[*corev1.Node]{
+		{"nothing changes", `{}`, func(*corev1.Node) {}, nil},
+		{"a struct is missing", `{"spec":{},"status":{}}`, tainted, []string{
+			`add /spec/unschedulable true`, `add /status/daemonEndpoints {"kubeletEndpoint":{"Port":0}}`,
+		}},
+		{"one is missing", `{"spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{}}}}`, tainted, []string{
+			`add /spec/unschedulable true`, `add /status/daemonEndpoints/kubeletEndpoint/Port 0`,
+		}},
+		{"all are there", `{"spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`, tainted, []string{`add /spec/unschedulable true`}},
+		{"it is null", `{"spec":{},"status":null}`, tainted, []string{`add /spec/unschedulable true`}},
+	})
+}

@@ -54,8 +54,8 @@ func isZero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// fieldCache remembers the fields of struct types.
-type fieldCache struct{ types sync.Map }
+// fieldCache remembers the fields of struct types, and which types keep zeros.
+type fieldCache struct{ types, withZeros sync.Map }
 
 func (c *fieldCache) of(t reflect.Type) []jsonField {
 	if fields, ok := c.types.Load(t); ok {

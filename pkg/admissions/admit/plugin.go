@@ -67,6 +67,9 @@ type AuthorizeFunc func(context.Context, authorizationv1.SubjectAccessReviewSpec
 type Decision struct {
 	Allowed bool
 	Reason  string
+	// EvaluationError is what an authorizer of the API server ran into. There may be
+	// an answer all the same.
+	EvaluationError string
 }
 
 // Deps is all that a plugin may have of the process. Informers that New asks for

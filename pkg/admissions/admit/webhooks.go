@@ -23,8 +23,11 @@ func (f Family) mutatingConfig(steps []step) *admissionregistrationv1.MutatingWe
 	for _, e := range f.entries(steps) {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name: e.name, Rules: e.rules, FailurePolicy: &e.policy, SideEffects: &e.sideEffects, MatchConditions: e.conditions,
-			MatchPolicy: ptr.To(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
+			MatchPolicy: new(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
 		})
+		if f.ReinvocationPolicy != "" {
+			c.Webhooks[len(c.Webhooks)-1].ReinvocationPolicy = &f.ReinvocationPolicy
+		}
 	}
 	return c
 }
@@ -34,7 +37,7 @@ func (f Family) validatingConfig(steps []step) *admissionregistrationv1.Validati
 	for _, e := range f.entries(steps) {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
 			Name: e.name, Rules: e.rules, FailurePolicy: &e.policy, SideEffects: &e.sideEffects, MatchConditions: e.conditions,
-			MatchPolicy: ptr.To(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
+			MatchPolicy: new(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
 		})
 	}
 	return c

@@ -64,6 +64,32 @@ func TestConfigurationsOfAFamily(t *testing.T) {
 	}
 }
 
+func TestPoliciesOfAFamily(t *testing.T) {
+	family := admit.Family{
+		Name: "test", Plugins: []*admit.Plugin{plugin("Plugin", both, admit.On("pods", create))},
+		MatchPolicy: admissionregistrationv1.Exact, ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+	}
+	s, err := family.Service(admit.Deps{}, map[string][]byte{"Plugin": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, v := s.MutatingConfig.Webhooks[0], s.ValidatingConfig.Webhooks[0]
+	if *m.MatchPolicy != "Exact" || *v.MatchPolicy != "Exact" || m.ReinvocationPolicy == nil || *m.ReinvocationPolicy != "Never" {
+		t.Errorf("Got %+v and %+v, want the policies of the family", m, v)
+	}
+}
+
+func TestRulesWithTwoPolicies(t *testing.T) {
+	s := service(t, plugin("Plugin", both, admit.On("pods", create), admit.On("nodes", create).OrIgnore()))
+	var got []string
+	for _, w := range s.ValidatingConfig.Webhooks {
+		got = append(got, w.Name+" "+string(*w.FailurePolicy)+" "+w.Rules[0].Resources[0])
+	}
+	if diff := cmp.Diff(got, []string{"test.postern.dev Fail pods", "test-ignore.postern.dev Ignore nodes"}); diff != "" {
+		t.Errorf("Got other webhooks (-got +want):\n%s", diff)
+	}
+}
+
 func TestRulesAreNoWiderThanThePlugins(t *testing.T) {
 	namespaced := admit.Rule{Group: "*", Resources: []string{"*"}, Operations: []admissionv1.Operation{create}, Scope: admissionregistrationv1.NamespacedScope}
 	beta := admit.Rule{Group: "apps", Versions: []string{"v1beta1", "v1"}, Resources: []string{"deployments"}, Operations: []admissionv1.Operation{create}}

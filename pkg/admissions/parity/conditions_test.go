@@ -35,9 +35,10 @@ func TestConditions(t *testing.T) {
 		t.Run(e.name(), func(t *testing.T) {
 			s := serve(t, e)
 			defer s.Close()
+			hooks := hooksByPhase(t, s)
 			for i, step := range e.Steps {
 				s.Clock.Step(step.After.Duration)
-				if !sound(t, s, e.Case, requestOf(t, &step.Request)) {
+				if !sound(t, s, e.Case, hooks, requestOf(t, &step.Request)) {
 					t.Errorf("Step %d is the one", i+1)
 				}
 			}
@@ -46,14 +47,14 @@ func TestConditions(t *testing.T) {
 }
 
 // sound sends a request through the phases of a case.
-func sound(t *testing.T, s *admittest.Server, c *admittest.Case, ar *admissionv1.AdmissionRequest) bool {
+func sound(t *testing.T, s *admittest.Server, c *admittest.Case, hooks map[string][]hook, ar *admissionv1.AdmissionRequest) bool {
 	t.Helper()
 	ok := true
 	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
 		if !s.Has(phase) || (c.Phase != "" && c.Phase != phase) {
 			continue
 		}
-		called := isCalled(t, hooksOf(t, s.Service, phase), ar, accessReviews{s.Environment})
+		called := isCalled(t, hooks[phase], ar, accessReviews{s.Environment})
 		s.ClearActions()
 		resp, err := s.Post(t.Context(), phase, ar)
 		if problem := acted(t, s, resp, err); problem != "" && !called {
@@ -150,6 +151,18 @@ func acted(t *testing.T, s *admittest.Server, resp *admissionv1.AdmissionRespons
 type hook struct {
 	webhook.WebhookAccessor
 	rules []admissionregistrationv1.RuleWithOperations
+}
+
+// hooksByPhase returns the webhooks of a plugin. To compile them takes long.
+func hooksByPhase(t *testing.T, s *admittest.Server) map[string][]hook {
+	t.Helper()
+	out := map[string][]hook{}
+	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
+		if s.Has(phase) {
+			out[phase] = hooksOf(t, s.Service, phase)
+		}
+	}
+	return out
 }
 
 // hooksOf returns the webhooks of a phase. Their conditions have to compile.

@@ -48,6 +48,7 @@ func (a *answer) normalise(generated string) {
 		replace = regexp.MustCompile(tokenVolume.String() + "|" + regexp.QuoteMeta(generated) + `[a-z0-9]{5}\b`)
 	}
 	mask := func(s string) string {
+		s = anyUID.ReplaceAllString(s, "a uid")
 		return replace.ReplaceAllStringFunc(s, func(found string) string { return found[:len(found)-5] + "xxxxx" })
 	}
 	a.message = mask(a.message)

@@ -60,15 +60,27 @@ type step struct {
 	Apply   object `json:"apply"`  // server-side
 	Delete  object `json:"delete"`
 	Connect object `json:"connect"`
-	// Subresource is one of the object's; a Binding or an Eviction is one of a pod.
+	// Subresource is one of the object's; a Binding or an Eviction is one of a pod, a TokenRequest one of a service
+	// account.
 	Subresource string `json:"subresource"`
 	// As is the user, the admin if not set. Rights come from roles in the set-up.
 	As     string `json:"as"`
 	DryRun bool   `json:"dryRun"`
+	// Try says how the step is tried before it counts, for plugins that do nothing in a dry run: for real until the
+	// answer is the wanted one, or not at all.
+	Try try `json:"try"`
 	// Want is what is expected of both servers, of the first one as far as Differs does not say otherwise.
 	Want    want        `json:"want"`
 	Differs *difference `json:"differs"`
 }
+
+// try is in a dry run if not set.
+type try string
+
+const (
+	tryReal try = "real"
+	tryOnce try = "once"
+)
 
 // want is the answer: either allowed, or code, reason and message of a denial.
 type want struct {
@@ -166,6 +178,10 @@ func (s *step) check() error {
 		return errors.New("want has to have allowed: true or a code")
 	case w.Code != 0 && w.Message == "":
 		return errors.New("a denial has to have a message")
+	case s.Try != "" && s.Try != tryReal && s.Try != tryOnce:
+		return fmt.Errorf("try: %q is neither %s nor %s", s.Try, tryReal, tryOnce)
+	case s.Try != "" && s.DryRun:
+		return errors.New("a dry run is tried as one")
 	case w.By != "" && w.By != "api-server":
 		return fmt.Errorf("by: %q is not api-server", w.By)
 	case s.Differs != nil && (s.Differs.Because == "" || s.Differs.README == ""):

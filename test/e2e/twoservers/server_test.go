@@ -111,12 +111,16 @@ type place struct{ collection, name string }
 
 func (p place) item() string { return p.collection + "/" + p.name }
 
-// find returns the place of an object. A Binding and an Eviction are about a pod.
+// find returns the place of an object. A Binding and an Eviction are about a pod, a TokenRequest is about a
+// service account.
 func (s *server) find(o object, namespace string) (place, error) {
 	u := &unstructured.Unstructured{Object: o}
 	gvk := u.GroupVersionKind()
 	if gvk.Kind == "Binding" || gvk.Kind == "Eviction" {
 		gvk = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	}
+	if gvk.Kind == "TokenRequest" {
+		gvk = schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}
 	}
 	mapping, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -163,8 +167,12 @@ func (s *server) make(ctx context.Context, o object, namespace string) error {
 }
 
 // request makes the request of a step that is about the object at a place.
-func (s *server) request(ctx context.Context, st *step, at place) (request, error) {
+func (s *server) request(ctx context.Context, st *step, at place, namespace string) (request, error) {
 	o, verb := st.object()
+	o, err := s.withUIDs(ctx, o, namespace)
+	if err != nil {
+		return request{}, err
+	}
 	r := request{path: at.item(), query: strict(), contentType: "application/json", body: o, as: st.As}
 	if st.Subresource != "" {
 		r.path += "/" + st.Subresource

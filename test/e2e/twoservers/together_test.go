@@ -29,9 +29,10 @@ const (
 // it is by default, and creates many pods.
 func TestAllPluginsTogether(t *testing.T) {
 	t.Parallel()
-	plugins := slices.DeleteFunc(namesIn(t, posternList, suite.Output(t, "--help")), func(name string) bool { return name == "AlwaysDeny" })
+	o := suite.AllPlugins(t)
+	o.Plugins = slices.DeleteFunc(o.Plugins, func(name string) bool { return name == "AlwaysDeny" })
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
-	p := c.StartPostern(t, e2e.Options{Plugins: plugins})
+	p := c.StartPostern(t, o)
 	ns := setUpTogether(t, c)
 	api := c.Client(t, controlplane.Admin)
 	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
@@ -65,7 +66,7 @@ func TestAllPluginsTogether(t *testing.T) {
 	checkPod(t, api, ns)
 	// This is what the kernel calls VmRSS.
 	memory := p.Metric(t, "process_resident_memory_bytes") / (1 << 20)
-	t.Logf("%d plugins, %d pods in %.1f s with %d workers: Postern has %.1f MiB of memory", len(plugins), podsToCreate, took.Seconds(), workers, memory)
+	t.Logf("%d plugins, %d pods in %.1f s with %d workers: Postern has %.1f MiB of memory", len(o.Plugins), podsToCreate, took.Seconds(), workers, memory)
 }
 
 // setUpTogether makes what the plugins look at, and returns the namespace.

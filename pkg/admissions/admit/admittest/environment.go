@@ -185,8 +185,12 @@ func (f CallError) react(action clienttesting.Action) (bool, runtime.Object, err
 	if code == 0 {
 		code = http.StatusInternalServerError
 	}
-	resource := action.GetResource()
-	status := apierrors.NewGenericServerResponse(code, action.GetVerb(), schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, "", f.Message, 0, false)
+	// Of a 409, the HTTP verb says whether the object exists already.
+	resource, verb := action.GetResource(), action.GetVerb()
+	if verb == "create" {
+		verb = http.MethodPost
+	}
+	status := apierrors.NewGenericServerResponse(code, verb, schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, "", f.Message, 0, false)
 	status.ErrStatus.Message = f.Message
 	return true, nil, status
 }

@@ -4,12 +4,9 @@ package podgroupprotection
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -30,7 +27,7 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{{
 		Group: schedulingv1beta1.GroupName, Versions: []string{"v1beta1", "v1alpha3"}, Resources: []string{"podgroups"},
 		Operations: []admissionv1.Operation{admissionv1.Create},
-		Condition:  "!(" + admit.CELList("object.metadata.finalizers") + ".exists(f, f == '" + finalizer + "'))",
+		Condition:  admit.CELWithoutFinalizer(finalizer),
 	}},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{genericWorkload: {Default: false, PreRelease: featuregate.Beta}},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
@@ -46,13 +43,4 @@ var Plugin = &admit.Plugin{
 }
 
 // protect does not look at the type: both versions have the same metadata.
-func protect(_ context.Context, r *admit.Request) error {
-	group, err := meta.Accessor(r.Object)
-	if err != nil {
-		return fmt.Errorf("reading the finalizers: %w", err)
-	}
-	if finalizers := group.GetFinalizers(); !slices.Contains(finalizers, finalizer) {
-		group.SetFinalizers(append(finalizers, finalizer))
-	}
-	return nil
-}
+func protect(_ context.Context, r *admit.Request) error { return admit.AddFinalizer(r, finalizer) }

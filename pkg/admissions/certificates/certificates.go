@@ -1,0 +1,22 @@
+// Package certificates is the family that gates what makes certificates, and
+// decides which are trusted: certificate signing requests and trust bundles.
+package certificates
+
+import (
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/certificateapproval"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/certificatesigning"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/certificatesubjectrestriction"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/clustertrustbundleattest"
+)
+
+// Family lists the plugins in kube-apiserver's recommended order.
+var Family = admit.Family{
+	Name: "certificates",
+	Plugins: []*admit.Plugin{
+		certificateapproval.Plugin,
+		certificatesigning.Plugin,
+		clustertrustbundleattest.Plugin,
+		certificatesubjectrestriction.Plugin,
+	},
+}

@@ -1,0 +1,75 @@
+// Package certificatesigning lets a certificate be issued only by those who may
+// sign for the signer of its request. See README.md.
+package certificatesigning
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// Plugin is CertificateSigning.
+//
+// Upstream: plugin/pkg/admission/certificates/signing.
+var Plugin = &admit.Plugin{
+	Name: "CertificateSigning",
+	Rules: []admit.Rule{{
+		Group: certificatesv1.GroupName, Resources: []string{"certificatesigningrequests/status"},
+		Operations: []admissionv1.Operation{admissionv1.Update},
+		Condition:  condition(),
+	}},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		if err := admit.NoConfig(data); err != nil {
+			return admit.Handler{}, err
+		}
+		return admit.Handler{Validate: signing{admit.NewAuthorize(d.Client)}.validate}, nil
+	},
+}
+
+// condition is false where neither the certificate nor the conditions change, and
+// for those who may sign. What has no signer is no request.
+func condition() string {
+	signer := admit.CELValue("oldObject.spec.signerName", "''")
+	return signer + " == '' || " + admit.CELValue("object.spec.signerName", "''") + " == '' || (" +
+		"(" + differ("status.certificate", "''") + " || " + differ("status.conditions", "[]") + ")" +
+		" && " + admit.NotAuthorizedForSigner("sign", signer) + ")"
+}
+
+func differ(path, absent string) string {
+	return admit.CELValue("object."+path, absent) + " != " + admit.CELValue("oldObject."+path, absent)
+}
+
+type signing struct {
+	// authorize is not the cached one: the API server has just said no when it calls,
+	// so an older yes would be wrong, and there is no burst.
+	authorize admit.AuthorizeFunc
+}
+
+func (s signing) validate(ctx context.Context, r *admit.Request) error {
+	old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return admit.WrongType(r, "CertificateSigningRequest", r.OldObject)
+	}
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return admit.WrongType(r, "CertificateSigningRequest", r.Object)
+	}
+	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && apiequality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
+		return nil
+	}
+	signer := old.Spec.SignerName
+	allowed, err := s.authorize.ForSigner(ctx, r.UserInfo, "sign", signer)
+	if err != nil {
+		return err
+	}
+	if !allowed {
+		return admit.Forbidden(r, fmt.Errorf("user not permitted to sign requests with signerName %q", signer))
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Package certificatesubjectrestriction keeps certificates of clients out of the
+// group system:masters, which may do everything. See README.md.
+package certificatesubjectrestriction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// masters is the group that no authorizer restricts.
+const masters = "system:masters"
+
+// Plugin is CertificateSubjectRestriction.
+//
+// Upstream: plugin/pkg/admission/certificates/subjectrestriction.
+var Plugin = &admit.Plugin{
+	Name: "CertificateSubjectRestriction",
+	Rules: []admit.Rule{{
+		Group: certificatesv1.GroupName, Resources: []string{"certificatesigningrequests"},
+		Operations: []admissionv1.Operation{admissionv1.Create},
+		// What has no signer is no request.
+		Condition: admit.CELValue("object.spec.signerName", "''") + " in ['', '" + certificatesv1.KubeAPIServerClientSignerName + "']",
+	}},
+	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
+		if err := admit.NoConfig(data); err != nil {
+			return admit.Handler{}, err
+		}
+		return admit.Handler{Validate: validate}, nil
+	},
+}
+
+func validate(_ context.Context, r *admit.Request) error {
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return admit.WrongType(r, "CertificateSigningRequest", r.Object)
+	}
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+		return nil
+	}
+	parsed, err := admit.ParseCSR(csr.Spec.Request)
+	if err != nil {
+		return admit.Forbidden(r, fmt.Errorf("failed to parse CSR: %w", err))
+	}
+	if slices.Contains(parsed.Subject.Organization, masters) {
+		return admit.Forbidden(r, fmt.Errorf("use of %s signer with %s group is not allowed", certificatesv1.KubeAPIServerClientSignerName, masters))
+	}
+	return nil
+}

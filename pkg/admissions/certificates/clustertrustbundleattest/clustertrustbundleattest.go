@@ -1,0 +1,129 @@
+// Package clustertrustbundleattest lets a trust bundle be published in the name of a
+// signer only by those who may attest for it. See README.md.
+package clustertrustbundleattest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1alpha1 "k8s.io/api/certificates/v1alpha1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const clusterTrustBundle featuregate.Feature = "ClusterTrustBundle"
+
+// Plugin is ClusterTrustBundleAttest.
+//
+// Upstream: plugin/pkg/admission/certificates/ctbattest.
+var Plugin = &admit.Plugin{
+	Name: "ClusterTrustBundleAttest",
+	Rules: []admit.Rule{{
+		Group: certificatesv1.GroupName, Versions: []string{"v1", "v1beta1", "v1alpha1"}, Resources: []string{"clustertrustbundles/*"},
+		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
+		Condition:  condition(),
+	}},
+	Features: map[featuregate.Feature]featuregate.FeatureSpec{clusterTrustBundle: {Default: true, PreRelease: featuregate.GA}},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		if err := admit.NoConfig(data); err != nil {
+			return admit.Handler{}, err
+		}
+		if !d.Features.Enabled(clusterTrustBundle) {
+			// Upstream: the plugin stays, and does nothing.
+			return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
+		}
+		return admit.Handler{Validate: attest{admit.NewAuthorize(d.Client)}.validate}, nil
+	},
+}
+
+// condition is false for a bundle without a signer, for what the garbage collector
+// changes, and for those who may attest. What has no spec is no bundle.
+func condition() string {
+	signer := admit.CELValue("object.spec.signerName", "''")
+	return admit.CELValue("object.spec", "null") + " == null || (" + signer + " != '' && !(" + onlyCollected() + ") && " +
+		admit.NotAuthorizedForSigner("attest", signer) + ")"
+}
+
+// onlyCollected is the CEL of isOnlyCollected.
+func onlyCollected() string {
+	collected := "['ownerReferences', 'finalizers', 'managedFields', 'selfLink']"
+	object, old := admit.CELValue("object.metadata", "{}"), admit.CELValue("oldObject.metadata", "{}")
+	return strings.Join([]string{
+		"request.operation == 'UPDATE'",
+		admit.CELValue("oldObject.spec", "null") + " == object.spec",
+		object + ".all(k, k in " + collected + " || (k in " + old + " && " + old + "[k] == object.metadata[k]))",
+		old + ".all(k, k in " + collected + " || k in " + object + ")",
+	}, " && ")
+}
+
+type attest struct {
+	// authorize is not the cached one: the API server has just said no when it calls,
+	// so an older yes would be wrong, and there is no burst.
+	authorize admit.AuthorizeFunc
+}
+
+// validate looks at the new object, because the API server does not let the signer
+// of a bundle change.
+func (a attest) validate(ctx context.Context, r *admit.Request) error {
+	signer, ok := signerOf(r.Object)
+	if !ok {
+		// Upstream: it is the old object that is told.
+		return admit.WrongType(r, "ClusterTrustBundle", r.OldObject)
+	}
+	if signer == "" || (r.Operation == admissionv1.Update && isOnlyCollected(r.Object, r.OldObject)) {
+		return nil
+	}
+	allowed, err := a.authorize.ForSigner(ctx, r.UserInfo, "attest", signer)
+	if err != nil {
+		return err
+	}
+	if !allowed {
+		return admit.Forbidden(r, fmt.Errorf("user not permitted to attest for signerName %q", signer))
+	}
+	return nil
+}
+
+func signerOf(obj runtime.Object) (signer string, ok bool) {
+	switch bundle := obj.(type) {
+	case *certificatesv1.ClusterTrustBundle:
+		return bundle.Spec.SignerName, true
+	case *certificatesv1beta1.ClusterTrustBundle:
+		return bundle.Spec.SignerName, true
+	case *certificatesv1alpha1.ClusterTrustBundle:
+		return bundle.Spec.SignerName, true
+	}
+	return "", false
+}
+
+// isOnlyCollected reports whether the objects differ in nothing but what the
+// garbage collector changes, or a migration of the storage, both of which may
+// attest for nobody.
+//
+// Upstream: pkg/registry/rbac IsOnlyMutatingGCFields.
+func isOnlyCollected(obj, old runtime.Object) bool {
+	if old == nil {
+		return false
+	}
+	same := obj.DeepCopyObject()
+	was, err := meta.Accessor(old)
+	if err != nil {
+		return false
+	}
+	is, err := meta.Accessor(same)
+	if err != nil {
+		return false
+	}
+	is.SetOwnerReferences(was.GetOwnerReferences())
+	is.SetFinalizers(was.GetFinalizers())
+	is.SetSelfLink(was.GetSelfLink())
+	is.SetManagedFields(was.GetManagedFields())
+	return apiequality.Semantic.DeepEqual(same, old)
+}

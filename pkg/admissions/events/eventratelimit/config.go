@@ -1,0 +1,108 @@
+package eventratelimit
+
+import (
+	"errors"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const (
+	apiVersion = "eventratelimit.admission.k8s.io/v1alpha1"
+	kind       = "Configuration"
+	// defaultCacheSize is how many buckets a limit has at most if it does not say.
+	defaultCacheSize = 4096
+)
+
+// config is the plugin's configuration, as kube-apiserver has it, with two fields
+// more.
+type config struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Limits []limit `json:"limits"`
+	// IncludeEventsV1 limits what is written through the group events.k8s.io too.
+	IncludeEventsV1 bool `json:"includeEventsV1"`
+	// Replicas is how many Posterns share the limits.
+	Replicas int32 `json:"replicas"`
+}
+
+// limitType says what has a bucket of its own.
+type limitType string
+
+const (
+	perServer          limitType = "Server"
+	perNamespace       limitType = "Namespace"
+	perUser            limitType = "User"
+	perSourceAndObject limitType = "SourceAndObject"
+)
+
+type limit struct {
+	Type  limitType `json:"type"`
+	QPS   int32     `json:"qps"`
+	Burst int32     `json:"burst"`
+	// CacheSize is how many buckets there are at most, 0 for the default. Server has
+	// one only.
+	CacheSize int32 `json:"cacheSize"`
+}
+
+func load(data []byte) (config, error) {
+	c := config{Replicas: 1}
+	if data == nil {
+		return c, errors.New("it needs a configuration with one limit at least, such as " +
+			`{"apiVersion": "` + apiVersion + `", "kind": "` + kind + `", "limits": [{"type": "Server", "qps": 100, "burst": 200}]}`)
+	}
+	if err := admit.DecodeConfig(data, &c); err != nil {
+		return c, err
+	}
+	switch {
+	case c.APIVersion != apiVersion:
+		return c, admit.InvalidField("apiVersion", "want %s, not %q", apiVersion, c.APIVersion)
+	case c.Kind != kind:
+		return c, admit.InvalidField("kind", "want %s, not %q", kind, c.Kind)
+	case c.Replicas < 1:
+		return c, admit.InvalidField("replicas", "want 1 at least, not %d", c.Replicas)
+	}
+	return c, told(c.validate())
+}
+
+// told makes one error of all mistakes. It is about the field of the first one.
+func told(wrong field.ErrorList) error {
+	if len(wrong) == 0 {
+		return nil
+	}
+	bodies := []string{wrong[0].ErrorBody()}
+	for _, w := range wrong[1:] {
+		bodies = append(bodies, w.Error())
+	}
+	return admit.InvalidField(wrong[0].Field, "%s", strings.Join(bodies, "; "))
+}
+
+// validate is kube-apiserver's.
+func (c config) validate() field.ErrorList {
+	var wrong field.ErrorList
+	path := field.NewPath("limits")
+	if len(c.Limits) == 0 {
+		wrong = append(wrong, field.Invalid(path, c.Limits, "must not be empty"))
+	}
+	for i, l := range c.Limits {
+		at := path.Index(i)
+		switch l.Type {
+		case perServer, perNamespace, perUser, perSourceAndObject:
+		default:
+			wrong = append(wrong, field.NotSupported(at.Child("type"), l.Type, []limitType{perServer, perNamespace, perUser, perSourceAndObject}))
+		}
+		if l.Burst <= 0 {
+			wrong = append(wrong, field.Invalid(at.Child("burst"), l.Burst, "must be positive"))
+		}
+		if l.QPS <= 0 {
+			wrong = append(wrong, field.Invalid(at.Child("qps"), l.QPS, "must be positive"))
+		}
+		if l.Type != perServer && l.CacheSize < 0 {
+			wrong = append(wrong, field.Invalid(at.Child("cacheSize"), l.CacheSize, "must not be negative"))
+		}
+	}
+	return wrong
+}

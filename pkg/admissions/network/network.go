@@ -1,0 +1,17 @@
+// Package network is the family that gates ingresses and services.
+package network
+
+import (
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/network/defaultingressclass"
+	"github.com/postern-dev/postern/pkg/admissions/network/denyserviceexternalips"
+)
+
+// Family lists the plugins in kube-apiserver's recommended order.
+var Family = admit.Family{
+	Name: "network",
+	Plugins: []*admit.Plugin{
+		defaultingressclass.Plugin,
+		denyserviceexternalips.Plugin,
+	},
+}

@@ -1,0 +1,31 @@
+package noderestriction
+
+import (
+	admissionv1 "k8s.io/api/admission/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// certificate has a node ask for certificates of kubelets in its own name only. The
+// signer looks at all else.
+func (n *nodeRestriction) certificate(r *admit.Request, node string) error {
+	if n.features.Enabled(insecureCSRs) || r.Operation != admissionv1.Create {
+		return nil
+	}
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return unexpected(r, r.Object)
+	}
+	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName && csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	request, err := admit.ParseCSR(csr.Spec.Request)
+	switch {
+	case err != nil:
+		return deny(r, "unable to parse csr: %w", err)
+	case request.Subject.CommonName != userPrefix+node:
+		return deny(r, "can only create a node CSR with CN=%s%s", userPrefix, node)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package noderestriction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// find returns an object as it is now. That there is none is a NotFound with the
+// words of kube-apiserver's caches, which have the resource in the singular. Any
+// other error is a plain one, because nothing is decided by it.
+func find[T any](ctx context.Context, client admit.Getter[T], singular schema.GroupResource, name string) (T, error) {
+	var none T
+	// A client would refuse to ask for such a name.
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
+		return none, apierrors.NewNotFound(singular, name)
+	}
+	obj, err := client.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return none, apierrors.NewNotFound(singular, name)
+	case err != nil:
+		return none, &lookupError{fmt.Errorf("looking up %s %q: %w", singular, name, err)}
+	}
+	return obj, nil
+}
+
+// lookupError is that it could not be found out how an object is.
+type lookupError struct{ error }
+
+func (e *lookupError) Unwrap() error { return e.error }
+
+func isLookupError(err error) bool {
+	_, ok := errors.AsType[*lookupError](err)
+	return ok
+}
+
+// readAs decodes an object that may be of any version into what all have in common.
+func readAs(obj runtime.RawExtension, into any) error {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(obj.Raw, into); err != nil {
+		return fmt.Errorf("decoding the object: %w", err)
+	}
+	return nil
+}

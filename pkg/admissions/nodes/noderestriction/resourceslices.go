@@ -1,0 +1,36 @@
+package noderestriction
+
+import (
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// checkSlice has a node offer its own devices. An update is checked by the
+// authorizer of nodes, which knows whose slice it is.
+func checkSlice(r *admit.Request, node string) error {
+	verb, obj, raw := "create", r.Object, r.AdmissionRequest.Object
+	switch r.Operation {
+	case admissionv1.Create:
+	case admissionv1.Delete:
+		verb, obj, raw = "delete", r.OldObject, r.AdmissionRequest.OldObject
+	default:
+		return nil
+	}
+	if obj == nil {
+		return unexpected(r, obj)
+	}
+	// All versions have this.
+	slice := struct {
+		Spec struct {
+			NodeName string `json:"nodeName"`
+		} `json:"spec"`
+	}{}
+	if err := readAs(raw, &slice); err != nil {
+		return err
+	}
+	if slice.Spec.NodeName != node {
+		return deny(r, "can only %s ResourceSlice with the same NodeName as the requesting node", verb)
+	}
+	return nil
+}

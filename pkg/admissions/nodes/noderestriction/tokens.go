@@ -1,0 +1,52 @@
+package noderestriction
+
+import (
+	"context"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// token has a node ask for tokens of service accounts only on behalf of a pod that
+// is bound to it, and only for whom that pod wants to show them to.
+func (n *nodeRestriction) token(ctx context.Context, r *admit.Request, node string) error {
+	if r.Operation != admissionv1.Create || r.SubResource != "token" {
+		return nil
+	}
+	request, ok := r.Object.(*authenticationv1.TokenRequest)
+	if !ok {
+		return unexpected(r, r.Object)
+	}
+	ref := request.Spec.BoundObjectRef
+	switch {
+	case ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "":
+		return deny(r, "node requested token not bound to a pod")
+	case ref.UID == "":
+		return deny(r, "node requested token with a pod binding without a uid")
+	}
+	pod, err := n.findPod(ctx, r.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return err
+	case ref.UID != pod.UID:
+		return deny(r, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	case pod.Spec.NodeName != node:
+		return deny(r, "node requested token bound to a pod scheduled on a different node")
+	}
+	if !n.features.Enabled(audienceRestriction) {
+		return nil
+	}
+	return n.checkAudience(ctx, r, request.Spec.Audiences, pod)
+}
+
+// may asks whether the node is allowed what its pod does not ask for. The verb is
+// none that the API server has, and neither is the resource.
+func (n *nodeRestriction) may(ctx context.Context, r *admit.Request, verb, resource, name string) (bool, error) {
+	decision, err := n.authorize(ctx, admit.AccessReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
+		Verb: verb, Group: r.Resource.Group, Version: r.Resource.Version, Resource: resource, Namespace: r.Namespace, Name: name,
+	}))
+	return decision.Allowed, err
+}

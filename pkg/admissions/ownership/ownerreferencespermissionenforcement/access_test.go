@@ -1,0 +1,116 @@
+package ownerreferencespermissionenforcement_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/ownership/ownerreferencespermissionenforcement"
+)
+
+// mapper answers with the same for all kinds.
+type mapper struct {
+	meta.RESTMapper
+	mappings []*meta.RESTMapping
+	err      error
+}
+
+func (m mapper) RESTMappings(schema.GroupKind, ...string) ([]*meta.RESTMapping, error) {
+	return m.mappings, m.err
+}
+
+// create asks for a pod with blocking owners, and returns what was asked of the API server meanwhile. The user may
+// finalize what is in allowed.
+func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string) (asked []string, err error) {
+	t.Helper()
+	client := &fake.Clientset{}
+	client.AddReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		create, ok := a.(clienttesting.CreateAction)
+		if !ok {
+			return false, nil, nil
+		}
+		review, ok := create.GetObject().(*authorizationv1.SubjectAccessReview)
+		if !ok {
+			return false, nil, nil
+		}
+		r := review.Spec.ResourceAttributes
+		asked = append(asked, fmt.Sprintf("%s/%s %s", r.Resource, r.Name, r.Namespace))
+		for _, name := range allowed {
+			review.Status.Allowed = review.Status.Allowed || r.Name == name
+		}
+		return true, review, nil
+	})
+	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, RESTMapper: m}, nil)
+	if err != nil {
+		t.Fatalf("Making the plugin: %v", err)
+	}
+	pod := &corev1.Pod{}
+	for _, name := range owners {
+		pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "a.b/v1", Kind: "C", Name: name, BlockOwnerDeletion: new(true)})
+	}
+	err = plugin.Validate(t.Context(), &admit.Request{Object: pod, AdmissionRequest: &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "shop", Name: "web",
+	}})
+	return asked, err
+}
+
+func mapping(resource string, scope meta.RESTScope) *meta.RESTMapping {
+	return &meta.RESTMapping{Resource: schema.GroupVersionResource{Group: "a.b", Version: "v1", Resource: resource}, Scope: scope}
+}
+
+func TestAKindThatCouldNotBeLookedUpIsNoDenial(t *testing.T) {
+	for name, away := range map[string]error{
+		"the API server is away": errors.New("connection refused"),
+		"it takes too long":      context.DeadlineExceeded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := create(t, mapper{err: away}, []string{"x"})
+			var status apierrors.APIStatus
+			if !errors.Is(err, away) || errors.As(err, &status) {
+				t.Errorf("Got %v, want what the lookup ran into, and no status", err)
+			}
+		})
+	}
+}
+
+func TestAKindThatIsSeveralResourcesTakesAllOfThem(t *testing.T) {
+	both := mapper{mappings: []*meta.RESTMapping{mapping("cs", meta.RESTScopeNamespace), mapping("roots", meta.RESTScopeRoot)}}
+	asked, err := create(t, both, []string{"x"}, "x")
+	if err != nil {
+		t.Errorf("Got %v, want it allowed", err)
+	}
+	if got, want := strings.Join(asked, ", "), "*/* , cs/x shop, roots/x "; got != want {
+		t.Errorf("Got the questions %q, want %q", got, want)
+	}
+}
+
+func TestNothingIsAskedTwice(t *testing.T) {
+	one := mapper{mappings: []*meta.RESTMapping{mapping("cs", meta.RESTScopeNamespace)}}
+	owners := []string{}
+	for i := range 1000 {
+		owners = append(owners, []string{"x", "y"}[i%2])
+	}
+	asked, err := create(t, one, owners, "x", "y")
+	if err != nil || len(asked) != 3 {
+		t.Errorf("Got %d questions, %v; want three, about everything and about two owners", len(asked), err)
+	}
+	// The first no is the answer.
+	asked, err = create(t, one, owners, "y")
+	if !apierrors.IsForbidden(err) || len(asked) != 2 {
+		t.Errorf("Got %d questions, %v; want two and a denial", len(asked), err)
+	}
+}

@@ -1,0 +1,242 @@
+package persistentvolumelabel
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const (
+	// answerSize and answerCount bound what an endpoint can make the process hold.
+	answerSize  = 64 << 10
+	answerCount = 4096
+	// longest is what the API server waits for a webhook at most.
+	longest = 30 * time.Second
+)
+
+// endpointConfig is an HTTP server that knows where volumes are.
+type endpointConfig struct {
+	URL string `json:"url"`
+	// CAFile has the certificates that the server's has to be signed by, those of
+	// the system where it is not set. TokenFile is read for each question.
+	CAFile    string `json:"caFile"`
+	TokenFile string `json:"tokenFile"`
+	// The durations are as in Go: 500ms, 2s, 10m.
+	Timeout  string `json:"timeout"`
+	TTL      string `json:"ttl"`
+	EmptyTTL string `json:"emptyTTL"`
+	// OnError is Fail or Ignore.
+	OnError string `json:"onError"`
+}
+
+// endpoint asks the server, and remembers.
+type endpoint struct {
+	url           *url.URL
+	client        *http.Client
+	tokenFile     string
+	timeout       time.Duration
+	ttl, emptyTTL time.Duration
+	ignore        bool
+	answers       *cache.LRUExpireCache
+}
+
+func newEndpoint(c endpointConfig, clock clock.PassiveClock) (*endpoint, error) {
+	e := &endpoint{tokenFile: c.TokenFile, ignore: c.OnError == "Ignore", answers: cache.NewLRUExpireCacheWithClock(answerCount, clock)}
+	var err error
+	if e.url, err = c.parseURL(); err != nil {
+		return nil, err
+	}
+	if e.client, err = c.client(); err != nil {
+		return nil, err
+	}
+	if _, err := e.token(); err != nil {
+		return nil, admit.InvalidField("tokenFile", "%w", err)
+	}
+	for _, d := range []struct {
+		field, text, otherwise string
+		least, most            time.Duration
+		into                   *time.Duration
+	}{
+		{"timeout", c.Timeout, "2s", time.Millisecond, longest, &e.timeout},
+		{"ttl", c.TTL, "10m", 0, 24 * time.Hour, &e.ttl},
+		{"emptyTTL", c.EmptyTTL, "30s", 0, 24 * time.Hour, &e.emptyTTL},
+	} {
+		if *d.into, err = time.ParseDuration(cmp.Or(d.text, d.otherwise)); err != nil || *d.into < d.least || *d.into > d.most {
+			return nil, admit.InvalidField(d.field, "got %q, want a duration such as %s, from %s to %s", d.text, d.otherwise, d.least, d.most)
+		}
+	}
+	if c.OnError != "" && c.OnError != "Fail" && c.OnError != "Ignore" {
+		return nil, admit.InvalidField("onError", "got %q, want Fail or Ignore", c.OnError)
+	}
+	return e, nil
+}
+
+func (c *endpointConfig) parseURL() (*url.URL, error) {
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil:
+		return nil, admit.InvalidField("url", "%w", err)
+	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.Fragment != "":
+		return nil, admit.InvalidField("url", "got %q, want https://host/path", c.URL)
+	case u.User != nil:
+		return nil, admit.InvalidField("url", "it has a user in it; put a token into tokenFile")
+	case u.Scheme == "http" && c.TokenFile != "":
+		return nil, admit.InvalidField("tokenFile", "everybody on the way could read the token, want an https URL")
+	case u.Scheme == "http" && c.CAFile != "":
+		return nil, admit.InvalidField("caFile", "there is no certificate to check, want an https URL")
+	}
+	return u, nil
+}
+
+func (c *endpointConfig) client() (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, admit.InvalidField("caFile", "%w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, admit.InvalidField("caFile", "there is no certificate in %s", c.CAFile)
+		}
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
+			IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: answerSize,
+		},
+		// Whoever answers may not choose whom else we ask, or who gets the token.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// labels returns what the endpoint says about a volume, nil if that is nothing.
+func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (map[string]string, error) {
+	if found, ok := e.answers.Get(id); ok {
+		labels, _ := found.(map[string]string)
+		return labels, nil
+	}
+	labels, err := e.ask(ctx, id)
+	switch {
+	// When the request is out of time, nobody waits for the volume any more.
+	case err != nil && e.ignore && ctx.Err() == nil:
+		klog.FromContext(ctx).Error(err, "The endpoint of labels failed, so a volume has none", "volumeHandle", id.handle)
+		r.Warn("the zone and the region of the volume could not be looked up, so it has no labels for them")
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("looking up the labels of volume %q: %w", id.handle, err)
+	}
+	ttl := e.ttl
+	if labels == nil {
+		ttl = e.emptyTTL
+	}
+	if ttl > 0 {
+		e.answers.Add(id, labels, ttl)
+	}
+	return labels, nil
+}
+
+func (e *endpoint) ask(ctx context.Context, id identity) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	req, err := e.question(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := e.client.Do(req)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		// The URL is nobody's business but the administrator's.
+		err = wrapped.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking the endpoint: %w", err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return answerIn(resp.Body)
+	case http.StatusNoContent, http.StatusNotFound:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("the endpoint answers %d, want 200, 204 or 404", resp.StatusCode)
+}
+
+func (e *endpoint) question(ctx context.Context, id identity) (*http.Request, error) {
+	u := *e.url
+	query := u.Query()
+	for key, value := range map[string]string{"type": id.kind, "driver": id.driver, "handle": id.handle, "name": id.name} {
+		query.Del(key)
+		if value != "" {
+			query.Set(key, value)
+		}
+	}
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("making the question: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	token, err := e.token()
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return req, err
+}
+
+// token returns the one in the file, "" where there is no file.
+func (e *endpoint) token() (string, error) {
+	if e.tokenFile == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(e.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsAny(token, "\r\n") {
+		return "", fmt.Errorf("reading the token: want one line in %s", e.tokenFile)
+	}
+	return token, nil
+}
+
+// answerIn reads an answer. What it does not understand is an error, so that a
+// mistake of the endpoint's does not pass for a volume that is nowhere.
+func answerIn(body io.Reader) (map[string]string, error) {
+	data, err := io.ReadAll(io.LimitReader(body, answerSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of the endpoint: %w", err)
+	}
+	if len(data) > answerSize {
+		return nil, fmt.Errorf("the answer of the endpoint is longer than %d bytes", answerSize)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	var at place
+	strict, err := kjson.UnmarshalStrict(data, &at)
+	if err := errors.Join(append(strict, err)...); err != nil {
+		return nil, fmt.Errorf("decoding the answer of the endpoint: %w", err)
+	}
+	labels, err := at.labels()
+	if err != nil {
+		return nil, fmt.Errorf("the answer of the endpoint: %w", err)
+	}
+	return labels, nil
+}

@@ -1,0 +1,135 @@
+// Package persistentvolumelabel labels new volumes with the zone and the region
+// that they are in, and keeps pods that use them there. See README.md.
+package persistentvolumelabel
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// Plugin is PersistentVolumeLabel.
+//
+// Upstream: plugin/pkg/admission/storage/persistentvolume/label, until v1.30.
+var Plugin = &admit.Plugin{
+	Name:  "PersistentVolumeLabel",
+	Rules: []admit.Rule{admit.On("persistentvolumes", admissionv1.Create).In(admit.Mutating).If(trustworthy() + " || " + pinned())},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		rules, endpoint, err := load(data, d.Clock)
+		if err != nil {
+			return admit.Handler{}, err
+		}
+		p := &plugin{rules: rules, endpoint: endpoint}
+		h := admit.Handler{Mutate: admit.Typed(p.mutate)}
+		if len(rules) > 0 || endpoint != nil {
+			h.Rules = []admit.Rule{admit.On("persistentvolumes", admissionv1.Create).In(admit.Mutating).If(identified())}
+		}
+		return h, nil
+	},
+}
+
+type plugin struct {
+	rules []rule
+	// endpoint is nil where none is configured.
+	endpoint *endpoint
+}
+
+func (p *plugin) mutate(ctx context.Context, r *admit.Request, volume, _ *corev1.PersistentVolume) error {
+	labels, err := p.labels(ctx, r, volume)
+	if err != nil || len(labels) == 0 {
+		return err
+	}
+	requirements, err := requirementsOf(labels)
+	if err != nil {
+		return admit.Forbidden(r, err)
+	}
+	if volume.Labels == nil {
+		volume.Labels = map[string]string{}
+	}
+	// Upstream: what a user says about it does not count.
+	maps.Copy(volume.Labels, labels)
+	require(volume, requirements)
+	return nil
+}
+
+// labels asks one source after the other, until one knows something.
+func (p *plugin) labels(ctx context.Context, r *admit.Request, volume *corev1.PersistentVolume) (map[string]string, error) {
+	if labels := trustedLabels(volume); labels != nil {
+		return labels, nil
+	}
+	if labels := affinityLabels(volume); labels != nil {
+		return labels, nil
+	}
+	id, ok := identityOf(volume)
+	if !ok {
+		return nil, nil
+	}
+	if labels, err := match(p.rules, id); labels != nil || err != nil {
+		return labels, err
+	}
+	if p.endpoint == nil {
+		return nil, nil
+	}
+	return p.endpoint.labels(ctx, r, id)
+}
+
+// requirementsOf are what a node has to be like to use a volume with these labels,
+// by key.
+func requirementsOf(labels map[string]string) ([]corev1.NodeSelectorRequirement, error) {
+	var out []corev1.NodeSelectorRequirement
+	for key, value := range labels {
+		values := []string{value}
+		if isZone(key) {
+			if values = zonesOf(value); values == nil {
+				return nil, fmt.Errorf("failed to convert label string for Zone: %s to a Set", value)
+			}
+		}
+		out = append(out, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values})
+	}
+	slices.SortFunc(out, func(a, b corev1.NodeSelectorRequirement) int { return cmp.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+// require adds the requirements to each of the alternatives that the volume has,
+// unless any of them says something about one of the keys: then it is left as it
+// is.
+func require(volume *corev1.PersistentVolume, requirements []corev1.NodeSelectorRequirement) {
+	if slices.ContainsFunc(termsOf(volume), func(term corev1.NodeSelectorTerm) bool {
+		return slices.ContainsFunc(term.MatchExpressions, func(have corev1.NodeSelectorRequirement) bool {
+			return slices.ContainsFunc(requirements, func(r corev1.NodeSelectorRequirement) bool { return r.Key == have.Key })
+		})
+	}) {
+		return
+	}
+	spec := &volume.Spec
+	if spec.NodeAffinity == nil {
+		spec.NodeAffinity = &corev1.VolumeNodeAffinity{}
+	}
+	if spec.NodeAffinity.Required == nil {
+		spec.NodeAffinity.Required = &corev1.NodeSelector{}
+	}
+	required := spec.NodeAffinity.Required
+	if len(required.NodeSelectorTerms) == 0 {
+		required.NodeSelectorTerms = make([]corev1.NodeSelectorTerm, 1)
+	}
+	for i := range required.NodeSelectorTerms {
+		term := &required.NodeSelectorTerms[i]
+		for _, requirement := range requirements {
+			term.MatchExpressions = append(term.MatchExpressions, *requirement.DeepCopy())
+		}
+	}
+}
+
+func termsOf(volume *corev1.PersistentVolume) []corev1.NodeSelectorTerm {
+	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		return affinity.Required.NodeSelectorTerms
+	}
+	return nil
+}

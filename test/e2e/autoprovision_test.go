@@ -1,0 +1,78 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+const (
+	// cannotAutoProvision and canAutoProvision begin what Postern logs when it has found out.
+	cannotAutoProvision = "NamespaceAutoProvision cannot work here"
+	canAutoProvision    = "The API server calls webhooks for what is created in a namespace that does not exist"
+)
+
+func autoProvision() e2e.Options { return e2e.Options{Plugins: []string{"NamespaceAutoProvision"}} }
+
+// logs waits until Postern has logged a sentence.
+func logs(t *testing.T, p *e2e.Postern, sentence string) {
+	t.Helper()
+	e2e.Eventually(t, settleBound, "Postern logs "+sentence, func(context.Context) error {
+		if !strings.Contains(p.Log(), sentence) {
+			return fmt.Errorf("it has logged %d bytes without it", len(p.Log()))
+		}
+		return nil
+	})
+}
+
+func createSettings(ctx context.Context, c *e2e.Cluster, namespace string) error {
+	_, err := c.Admin.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
+	return err
+}
+
+// TestNamespaceIsMade is about an API server whose own NamespaceLifecycle is switched off.
+func TestNamespaceIsMade(t *testing.T) {
+	t.Parallel()
+	c := suite.Start(t, controlplane.Options{APIServerFlags: []string{"--disable-admission-plugins=NamespaceLifecycle"}})
+	p := c.StartPostern(t, autoProvision())
+	logs(t, p, canAutoProvision)
+	if strings.Contains(p.Log(), cannotAutoProvision) {
+		t.Error("Postern warns where NamespaceAutoProvision can work")
+	}
+	tries := 0
+	e2e.Eventually(t, settleBound, "a namespace is made for what is created in it", func(ctx context.Context) error {
+		tries++
+		namespace := fmt.Sprintf("made-%d", tries)
+		if err := createSettings(ctx, c, namespace); err != nil {
+			return err
+		}
+		_, err := c.Admin.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		return err
+	})
+	list, err := c.Admin.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("There are %d events, %v; want none: Postern asks in a dry run", len(list.Items), err)
+	}
+}
+
+// TestNamespaceCannotBeMade is about an API server as it is by default.
+func TestNamespaceCannotBeMade(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	p := c.StartPostern(t, autoProvision())
+	logs(t, p, cannotAutoProvision)
+	if strings.Contains(p.Log(), canAutoProvision) {
+		t.Error("Postern says that NamespaceAutoProvision can work, want the warning alone")
+	}
+	if err := createSettings(t.Context(), c, "nowhere"); !apierrors.IsNotFound(err) {
+		t.Errorf("Creating something in a namespace that does not exist returned %v, want not found", err)
+	}
+}

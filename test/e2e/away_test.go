@@ -1,0 +1,231 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// TestAClusterWorksWhilePosternIsAway runs every plugin and takes Postern away, with its webhooks still
+// registered. What the cluster needs to live, and to get Postern back, has to work.
+func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	w := &world{Cluster: c, kubelet: c.Client(t, controlplane.Node), namespace: c.Namespace(t)}
+	p := startServing(t, c, suite.AllPlugins(t))
+	// This node has joined before, the other one joins while Postern is away.
+	running := w.runningPod(t)
+	w.deploy(t, e2e.PosternNamespace, "away", 1)
+	w.awaitAllFamilies(t, p)
+	p.Kill()
+
+	_, err := c.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("refused"), metav1.CreateOptions{})
+	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "failed calling webhook") {
+		t.Fatalf("Creating a pod returned %v, want an internal error about the webhook: Postern is not away", err)
+	}
+	w.checkNode(t)
+	w.checkPodOfPostern(t)
+	t.Run("the kubelet gets a token for a pod of a user", func(t *testing.T) { w.checkToken(t, running) })
+	w.checkStatusOf(t, running)
+	w.checkControllers(t)
+	w.checkCertificates(t)
+
+	t.Run("a new Postern takes over", func(t *testing.T) {
+		again := c.StartPostern(t, suite.AllPlugins(t))
+		awaitCalled(t, c)
+		again.Kill()
+	})
+	t.Run("uninstall", func(t *testing.T) {
+		uninstall(t, c)
+		list := registeredBy(t, c)
+		for resource, configs := range list {
+			if len(configs) > 0 {
+				t.Errorf("There still are %d %s", len(configs), resource)
+			}
+		}
+		if _, err := c.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("accepted"), metav1.CreateOptions{}); err != nil {
+			t.Errorf("Creating a pod: %v", err)
+		}
+	})
+}
+
+// runningPod makes a pod of a user that runs on a node, and is the backend of a Service.
+func (w *world) runningPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	own := pod("running")
+	own.Labels = map[string]string{"app": "running"}
+	own.Spec.NodeName = nodeName
+	made, err := w.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), own, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("Creating a pod: %v", err)
+	}
+	return made
+}
+
+// checkNode has a node join and live.
+func (w *world) checkNode(t *testing.T) {
+	t.Helper()
+	t.Run("a node joins", func(t *testing.T) {
+		request := signingRequest(t, "bootstrap", certificatesv1.KubeAPIServerClientKubeletSignerName)
+		if _, err := w.kubelet.CertificatesV1().CertificateSigningRequests().Create(t.Context(), request, metav1.CreateOptions{}); err != nil {
+			t.Errorf("Asking for a certificate: %v", err)
+		}
+		if err := w.registerNode(t.Context()); err != nil {
+			t.Errorf("Registering: %v", err)
+		}
+		t.Cleanup(func() {
+			_ = w.Admin.CertificatesV1().CertificateSigningRequests().Delete(context.WithoutCancel(t.Context()), request.Name, metav1.DeleteOptions{})
+		})
+	})
+	t.Cleanup(func() { w.removeNode(t) })
+	t.Run("its heartbeats arrive", func(t *testing.T) {
+		if err := w.reportStatus(t.Context()); err != nil {
+			t.Errorf("Reporting its status: %v", err)
+		}
+		for range 2 {
+			if err := w.renewLease(t.Context()); err != nil {
+				t.Errorf("Renewing its lease: %v", err)
+			}
+		}
+	})
+}
+
+// checkPodOfPostern has a pod of ours scheduled, started and scaled.
+func (w *world) checkPodOfPostern(t *testing.T) {
+	t.Helper()
+	ours := w.Admin.CoreV1().Pods(e2e.PosternNamespace)
+	t.Run("Postern is scaled", func(t *testing.T) {
+		deployments := w.Admin.AppsV1().Deployments(e2e.PosternNamespace)
+		_, err := deployments.UpdateScale(t.Context(), "away", &autoscalingv1.Scale{
+			ObjectMeta: metav1.ObjectMeta{Name: "away", Namespace: e2e.PosternNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
+		}, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatalf("Scaling: %v", err)
+		}
+		w.awaitPods(t, e2e.PosternNamespace, "away", 3)
+		t.Cleanup(func() {
+			_ = deployments.Delete(context.WithoutCancel(t.Context()), "away", metav1.DeleteOptions{})
+		})
+	})
+	t.Run("its pods start", func(t *testing.T) {
+		p, err := ours.Create(t.Context(), pod("starting"), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatalf("Creating a pod: %v", err)
+		}
+		err = ours.Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatalf("Binding it to a node: %v", err)
+		}
+		w.checkToken(t, p)
+		w.checkStatusOf(t, p)
+	})
+}
+
+// checkToken has the kubelet ask for the token of a pod on its node. The node authorizer hears of the pod a moment later.
+func (w *world) checkToken(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+	}}
+	e2e.Eventually(t, settleBound, "the kubelet gets a token for pod "+p.Name, func(ctx context.Context) error {
+		token, err := w.kubelet.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{})
+		if err == nil && token.Status.Token == "" {
+			err = errors.New("it is empty")
+		}
+		return err
+	})
+}
+
+// checkStatusOf has the kubelet report that a pod runs.
+func (w *world) checkStatusOf(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	t.Run("the kubelet reports the status of pod "+p.Name, func(t *testing.T) {
+		patch := `{"status":{"phase":"Running","podIP":"192.0.2.7","podIPs":[{"ip":"192.0.2.7"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+		_, err := w.kubelet.CoreV1().Pods(p.Namespace).Patch(t.Context(), p.Name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Errorf("Reporting it: %v", err)
+		}
+	})
+}
+
+// checkControllers looks for the work of kube-controller-manager.
+func (w *world) checkControllers(t *testing.T) {
+	t.Helper()
+	name := fmt.Sprint("away-", time.Now().UnixNano())
+	t.Run("a namespace is made, filled and deleted", func(t *testing.T) {
+		w.makeNamespace(t, name)
+		w.deleteNamespace(t, name)
+	})
+	t.Run("a Service gets its endpoints", func(t *testing.T) {
+		if _, err := w.Admin.CoreV1().Services(w.namespace).Create(t.Context(), service("running"), metav1.CreateOptions{}); err != nil {
+			t.Fatalf("Creating a Service: %v", err)
+		}
+		e2e.Eventually(t, settleBound, "there is an EndpointSlice", func(ctx context.Context) error {
+			list, err := w.Admin.DiscoveryV1().EndpointSlices(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=running"})
+			if err == nil && (len(list.Items) == 0 || len(list.Items[0].Endpoints) == 0) {
+				err = fmt.Errorf("got %d slices", len(list.Items))
+			}
+			return err
+		})
+	})
+	t.Run("a Deployment gets its ReplicaSet", func(t *testing.T) {
+		d := w.deployment("stuck", 1)
+		if _, err := w.Admin.AppsV1().Deployments(w.namespace).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("Creating a Deployment: %v", err)
+		}
+		e2e.Eventually(t, settleBound, "there is a ReplicaSet", func(ctx context.Context) error {
+			list, err := w.Admin.AppsV1().ReplicaSets(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=stuck"})
+			if err == nil && len(list.Items) != 1 {
+				err = fmt.Errorf("got %d", len(list.Items))
+			}
+			return err
+		})
+	})
+	t.Run("what is owned is collected", func(t *testing.T) {
+		foreground := metav1.DeletePropagationForeground
+		if err := w.Admin.AppsV1().Deployments(w.namespace).Delete(t.Context(), "stuck", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+			t.Fatalf("Deleting the Deployment: %v", err)
+		}
+		e2e.Eventually(t, settleBound, "the Deployment is gone", func(ctx context.Context) error {
+			_, err := w.Admin.AppsV1().Deployments(w.namespace).Get(ctx, "stuck", metav1.GetOptions{})
+			if err == nil {
+				return errors.New("it is there")
+			}
+			return ignoreNotFound(err)
+		})
+	})
+}
+
+// checkCertificates has a certificate of a kubelet approved.
+func (w *world) checkCertificates(t *testing.T) {
+	t.Helper()
+	t.Run("a certificate is approved", func(t *testing.T) {
+		requests := w.Admin.CertificatesV1().CertificateSigningRequests()
+		made, err := w.kubelet.CertificatesV1().CertificateSigningRequests().Create(t.Context(), signingRequest(t, "kubelet", certificatesv1.KubeletServingSignerName), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatalf("Asking for a certificate: %v", err)
+		}
+		t.Cleanup(func() {
+			_ = requests.Delete(context.WithoutCancel(t.Context()), made.Name, metav1.DeleteOptions{})
+		})
+		made.Status.Conditions = append(made.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test", Message: "approved",
+		})
+		if _, err := requests.UpdateApproval(t.Context(), made.Name, made, metav1.UpdateOptions{}); err != nil {
+			t.Errorf("Approving it: %v", err)
+		}
+	})
+}

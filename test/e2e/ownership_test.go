@@ -1,0 +1,203 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// ownership are the options of a Postern that runs what the tests of this file are about.
+func ownership() e2e.Options {
+	return e2e.Options{Plugins: []string{"OwnerReferencesPermissionEnforcement"}}
+}
+
+// TestOwnershipLeavesControllersAlone has kube-controller-manager make, adopt and collect what is owned. The API
+// server decides all of it alone, so there is no call while Postern runs, and nothing fails when it is down.
+func TestOwnershipLeavesControllersAlone(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	ns := c.Namespace(t)
+	p := startOwnership(t, c, ns)
+	before := settled(t, p, []string{"ownership"})
+	controllersWork(t, c, ns, "served")
+	if got := settled(t, p, []string{"ownership"}).minus(before); len(got) != 0 {
+		t.Errorf("Got the calls %v, want none", got)
+	}
+	p.Kill()
+	if err := createOwned(t.Context(), c.Client(t, controlplane.Alice), ns, deploymentRef("web"), dryRun()); !apierrors.IsInternalError(err) {
+		t.Errorf("Blocking a Deployment returned %v, want an internal error about the webhook: Postern is not down", err)
+	}
+	controllersWork(t, c, ns, "down")
+}
+
+// TestOwnershipIsCalledForTheRest has somebody who is no controller block owners. What only Postern can decide, and
+// what is denied, is one call.
+func TestOwnershipIsCalledForTheRest(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	makeThings(t, c)
+	ns := c.Namespace(t)
+	p := startOwnership(t, c, ns)
+	alice := c.Client(t, controlplane.Alice)
+	const denied = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: "
+	for name, tc := range map[string]struct {
+		ref   metav1.OwnerReference
+		calls float64
+		want  string // a part of the denial, or "" for none
+	}{
+		"a Deployment that alice may finalize":      {ref: deploymentRef("mine")},
+		"a Deployment that she may not":             {ref: deploymentRef("web"), calls: 1, want: denied},
+		"a custom resource that she may finalize":   {ref: thingRef("mine"), calls: 1},
+		"a custom resource that she may not":        {ref: thingRef("web"), calls: 1, want: denied},
+		"a kind that the API server does not serve": {ref: blockingRef("e2e.postern.dev/v1", "Unheard", "web"), calls: 1, want: "cannot find RESTMapping"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := p.Metric(t, "postern_webhook_requests_total", `service="/ownership"`)
+			err := createOwned(t.Context(), alice, ns, tc.ref, dryRun())
+			if got := p.Metric(t, "postern_webhook_requests_total", `service="/ownership"`) - before; got != tc.calls {
+				t.Errorf("Got %v calls, want %v", got, tc.calls)
+			}
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("Got %v, want it allowed", err)
+			case tc.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("Got %v, want a denial with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// startOwnership starts a Postern and waits until the API server calls it. In the namespace alice may edit, and
+// finalize owners that are called mine.
+func startOwnership(t *testing.T, c *e2e.Cluster, ns string) *e2e.Postern {
+	t.Helper()
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"apps", "e2e.postern.dev"}, Resources: []string{"deployments/finalizers", "things/finalizers"}, Verbs: []string{"update"}, ResourceNames: []string{"mine"}},
+	}
+	rbac := c.Admin.RbacV1()
+	if _, err := rbac.Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "alice"}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Creating a Role: %v", err)
+	}
+	if _, err := rbac.RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "alice"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "alice"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: string(controlplane.Alice)}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Binding it: %v", err)
+	}
+	p := c.StartPostern(t, ownership())
+	alice := c.Client(t, controlplane.Alice)
+	e2e.Eventually(t, settleBound, "the API server calls Postern, and alice has her rights", func(ctx context.Context) error {
+		if err := createOwned(ctx, alice, ns, deploymentRef("web"), dryRun()); err == nil || !strings.Contains(err.Error(), "ownership.postern.dev") {
+			return fmt.Errorf("blocking a Deployment returned %w", err)
+		}
+		return createOwned(ctx, alice, ns, deploymentRef("mine"), dryRun())
+	})
+	return p
+}
+
+func blockingRef(apiVersion, kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: "00000000-0000-0000-0000-000000000001", BlockOwnerDeletion: new(true)}
+}
+
+func deploymentRef(name string) metav1.OwnerReference {
+	return blockingRef("apps/v1", "Deployment", name)
+}
+
+func thingRef(name string) metav1.OwnerReference {
+	return blockingRef("e2e.postern.dev/v1", "Thing", name)
+}
+
+func createOwned(ctx context.Context, client kubernetes.Interface, ns string, ref metav1.OwnerReference, o metav1.CreateOptions) error {
+	_, err := client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "owned-", OwnerReferences: []metav1.OwnerReference{ref}},
+	}, o)
+	return err
+}
+
+// makeThings has the API server serve a custom resource.
+func makeThings(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	crds := c.Dynamic(t, controlplane.Admin).Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	const name = "things.e2e.postern.dev"
+	_, err := crds.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"group": "e2e.postern.dev", "scope": "Namespaced", "names": map[string]any{"plural": "things", "kind": "Thing"},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("Creating a custom resource definition: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := crds.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("Deleting the custom resource definition: %v", err)
+		}
+	})
+	e2e.Eventually(t, settleBound, "the API server serves it", func(context.Context) error {
+		_, err := c.Admin.Discovery().ServerResourcesForGroupVersion("e2e.postern.dev/v1")
+		return err
+	})
+}
+
+// controllersWork has controllers make objects with owners, and the garbage collector remove them again.
+func controllersWork(t *testing.T, c *e2e.Cluster, ns, name string) {
+	t.Helper()
+	labels := map[string]string{"made-by": name}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	meta := metav1.ObjectMeta{Name: name, Labels: labels}
+	job := template.DeepCopy()
+	job.Labels, job.Spec.RestartPolicy = map[string]string{"made-by": name + "-job"}, corev1.RestartPolicyNever
+	_, err1 := c.Admin.AppsV1().Deployments(ns).Create(t.Context(), &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: new(int32(10)), Selector: selector, Template: template}}, metav1.CreateOptions{})
+	_, err2 := c.Admin.BatchV1().Jobs(ns).Create(t.Context(), &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Completions: new(int32(2)), Parallelism: new(int32(2)), Template: *job}}, metav1.CreateOptions{})
+	_, err3 := c.Admin.CoreV1().Services(ns).Create(t.Context(), &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatalf("Creating owners: %v", err)
+	}
+	wantCounts(t, c, ns, name, 10, 2, 1)
+
+	foreground := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
+	if err := errors.Join(
+		c.Admin.AppsV1().Deployments(ns).Delete(t.Context(), name, foreground),
+		c.Admin.BatchV1().Jobs(ns).Delete(t.Context(), name, foreground),
+		c.Admin.CoreV1().Services(ns).Delete(t.Context(), name, foreground),
+	); err != nil {
+		t.Fatalf("Deleting owners: %v", err)
+	}
+	wantCounts(t, c, ns, name, 0, 0, 0)
+}
+
+// wantCounts waits for so many pods of the Deployment, pods of the Job, and endpoint slices.
+func wantCounts(t *testing.T, c *e2e.Cluster, ns, name string, want ...int) {
+	t.Helper()
+	e2e.Eventually(t, time.Minute, fmt.Sprint("controllers have made, or collected, what is owned by ", name), func(ctx context.Context) error {
+		deployed, err1 := c.Admin.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "made-by=" + name})
+		done, err2 := c.Admin.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "made-by=" + name + "-job"})
+		slices, err3 := c.Admin.DiscoveryV1().EndpointSlices(ns).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + name})
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		if got := []int{len(deployed.Items), len(done.Items), len(slices.Items)}; fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("there are %v, want %v", got, want)
+		}
+		return nil
+	})
+}
