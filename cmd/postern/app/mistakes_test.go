@@ -63,6 +63,7 @@ func TestMistakesStopTheStart(t *testing.T) {
 		{"URL with a path", []string{"--webhook-url=https://x/y"}, []string{`--webhook-url: "https://x/y"`}},
 		{"service", []string{"--webhook-service=a b"}, []string{`--webhook-service: "a b"`}},
 		{"port of the service", []string{"--webhook-service=a:70000"}, []string{"--webhook-service: port 70000"}},
+		{"an old decision", []string{"--authorization-cache-ttl=2m"}, []string{"--authorization-cache-ttl: 2m0s is not between 0s and 1m"}},
 		{"negative", []string{"--max-requests-inflight=-1"}, []string{"--max-requests-inflight"}},
 		{"no kubeconfig", []string{"--kubeconfig=/no/kubeconfig"}, []string{"--kubeconfig:", "/no/kubeconfig"}},
 		{"a kubeconfig that is none", []string{"--kubeconfig=" + file(t, "kubeconfig", "{")}, []string{"--kubeconfig:"}},

@@ -53,6 +53,7 @@ type options struct {
 	failurePolicy      string
 	webhookTimeout     time.Duration
 	exemptNamespaces   []string
+	authorizationTTL   time.Duration
 	maxInFlight        int
 }
 
@@ -63,6 +64,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.addPluginFlags(fs)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait for the API server at start.")
+
+	fs.DurationVar(&o.authorizationTTL, "authorization-cache-ttl", 0, "How long an answer to an access review is used again, for the same user and attributes: at most 1m. 0 asks each time.")
 
 	fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "IP address that the secure port listens on.")
 	fs.IntVar(&o.securePort, "secure-port", 8443, "Port that serves the webhooks over TLS, and /livez and /readyz.")
@@ -105,6 +108,9 @@ func (o *options) check() error {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if net.ParseIP(o.bindAddress) == nil {
 		wrong("--bind-address: %q is not an IP address", o.bindAddress)
+	}
+	if o.authorizationTTL < 0 || o.authorizationTTL > time.Minute {
+		wrong("--authorization-cache-ttl: %v is not between 0s and 1m", o.authorizationTTL)
 	}
 	if o.securePort < 1 || o.securePort > 65535 {
 		wrong("--secure-port: %d is not between 1 and 65535", o.securePort)

@@ -107,7 +107,7 @@ func (p *process) deps() admit.Deps {
 		Dynamic:    p.cluster.dynamic,
 		Informers:  p.informers,
 		RESTMapper: mapper,
-		Authorize:  admit.CachedAuthorize(admit.NewAuthorize(p.cluster.client), clock.RealClock{}),
+		Authorize:  admit.CachedAuthorize(admit.NewAuthorize(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
 		Features:   p.features,
 		Clock:      clock.RealClock{},
 		Go:         func(f func(context.Context)) { p.background = append(p.background, f) },

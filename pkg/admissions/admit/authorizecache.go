@@ -12,10 +12,6 @@ import (
 )
 
 const (
-	// decisionAge is how long a decision is used again, and so how long one that
-	// was revoked may still hold. A burst of requests, such as that of a
-	// controller, asks once.
-	decisionAge = 5 * time.Second
 	// decisionCount and decisionSize bound what is kept: the number of decisions,
 	// and the bytes of a question whose decision is kept, most of which its asker
 	// chooses.
@@ -24,11 +20,16 @@ const (
 )
 
 // CachedAuthorize returns an AuthorizeFunc that uses a decision, be it a yes or
-// a no, again for the same user and the same attributes for a few seconds. What
-// could not be decided is asked again.
+// a no, again for the same user and the same attributes for so long. So a burst of
+// requests, such as that of a controller, asks once, and what was granted or revoked
+// meanwhile counts later. What could not be decided is asked again. With an age of
+// 0 every question is asked.
 //
 // Upstream: k8s.io/apiserver/plugin/pkg/authorizer/webhook.
-func CachedAuthorize(ask AuthorizeFunc, clock clock.Clock) AuthorizeFunc {
+func CachedAuthorize(ask AuthorizeFunc, age time.Duration, clock clock.Clock) AuthorizeFunc {
+	if age == 0 {
+		return ask
+	}
 	decisions := cache.NewLRUExpireCacheWithClock(decisionCount, clock)
 	return func(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (Decision, error) {
 		key, err := json.Marshal(spec)
@@ -42,7 +43,7 @@ func CachedAuthorize(ask AuthorizeFunc, clock clock.Clock) AuthorizeFunc {
 		}
 		d, err := ask(ctx, spec)
 		if err == nil && len(key) <= decisionSize {
-			decisions.Add(string(key), d, decisionAge)
+			decisions.Add(string(key), d, age)
 		}
 		return d, err
 	}

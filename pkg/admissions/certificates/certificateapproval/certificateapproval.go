@@ -26,7 +26,7 @@ var Plugin = &admit.Plugin{
 		if err := admit.NoConfig(data); err != nil {
 			return admit.Handler{}, err
 		}
-		return admit.Handler{Validate: approval{admit.NewAuthorize(d.Client)}.validate}, nil
+		return admit.Handler{Validate: approval{d.Authorize}.validate}, nil
 	},
 }
 
@@ -37,8 +37,6 @@ func condition() string {
 }
 
 type approval struct {
-	// authorize is not the cached one: the API server has just said no when it calls,
-	// so an older yes would be wrong, and there is no burst.
 	authorize admit.AuthorizeFunc
 }
 

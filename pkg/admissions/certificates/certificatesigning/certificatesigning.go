@@ -28,7 +28,7 @@ var Plugin = &admit.Plugin{
 		if err := admit.NoConfig(data); err != nil {
 			return admit.Handler{}, err
 		}
-		return admit.Handler{Validate: signing{admit.NewAuthorize(d.Client)}.validate}, nil
+		return admit.Handler{Validate: signing{d.Authorize}.validate}, nil
 	},
 }
 
@@ -46,8 +46,6 @@ func differ(path, absent string) string {
 }
 
 type signing struct {
-	// authorize is not the cached one: the API server has just said no when it calls,
-	// so an older yes would be wrong, and there is no burst.
 	authorize admit.AuthorizeFunc
 }
 

@@ -40,7 +40,7 @@ var Plugin = &admit.Plugin{
 			// Upstream: the plugin stays, and does nothing.
 			return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
 		}
-		return admit.Handler{Validate: attest{admit.NewAuthorize(d.Client)}.validate}, nil
+		return admit.Handler{Validate: attest{d.Authorize}.validate}, nil
 	},
 }
 
@@ -65,8 +65,6 @@ func onlyCollected() string {
 }
 
 type attest struct {
-	// authorize is not the cached one: the API server has just said no when it calls,
-	// so an older yes would be wrong, and there is no burst.
 	authorize admit.AuthorizeFunc
 }
 

@@ -54,7 +54,7 @@ func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string)
 		}
 		return true, review, nil
 	})
-	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, RESTMapper: m}, nil)
+	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, Authorize: admit.NewAuthorize(client), RESTMapper: m}, nil)
 	if err != nil {
 		t.Fatalf("Making the plugin: %v", err)
 	}

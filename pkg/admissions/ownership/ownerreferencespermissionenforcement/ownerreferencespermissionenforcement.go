@@ -34,7 +34,7 @@ var Plugin = &admit.Plugin{
 		if err := admit.NoConfig(data); err != nil {
 			return admit.Handler{}, err
 		}
-		e := &enforcement{authorize: admit.NewAuthorize(d.Client), mapper: meta.ToRESTMapperWithContext(d.RESTMapper)}
+		e := &enforcement{authorize: d.Authorize, mapper: meta.ToRESTMapperWithContext(d.RESTMapper)}
 		return admit.Handler{Validate: e.validate}, nil
 	},
 }
@@ -47,8 +47,6 @@ func on(group string, resources ...string) admit.Rule {
 }
 
 type enforcement struct {
-	// authorize is not the cached one: where the API server has just found out that
-	// something is not allowed, an older yes would be wrong.
 	authorize admit.AuthorizeFunc
 	mapper    meta.RESTMapperWithContext
 }
