@@ -71,11 +71,8 @@ func (r Rule) requests(all map[atom][]admissionv1.Operation) string {
 	if r.Group != "*" {
 		terms = append(terms, fmt.Sprintf("request.resource.group == '%s'", r.Group))
 	}
-	for a := range all {
-		if a.group == r.Group && a.versions != strings.Join(r.versions(), ",") && !slices.Contains(r.versions(), "*") {
-			terms = append(terms, "request.resource.version in "+celStrings(r.versions()))
-			break
-		}
+	if r.versionMatters(all) {
+		terms = append(terms, "request.resource.version in "+celStrings(r.versions()))
 	}
 	isNamespace := "(request.resource.group == '' && request.resource.resource == 'namespaces')"
 	switch r.Scope {
@@ -87,6 +84,22 @@ func (r Rule) requests(all map[atom][]admissionv1.Operation) string {
 	}
 	terms = append(terms, "request.operation in "+celStrings(r.Operations), "("+r.resources()+")")
 	return strings.Join(terms, " && ")
+}
+
+// versionMatters reports whether another rule is for other versions of the same
+// resource. Else the version is not asked for: the one that CEL knows is that of
+// the client's request, which the API server may have converted.
+func (r Rule) versionMatters(all map[atom][]admissionv1.Operation) bool {
+	if slices.Contains(r.versions(), "*") {
+		return false
+	}
+	for a := range all {
+		other := Rule{Group: a.group, Resources: []string{a.resource}, Operations: r.Operations}
+		if a.versions != strings.Join(r.versions(), ",") && a.group == r.Group && r.overlaps(other) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r Rule) resources() string {

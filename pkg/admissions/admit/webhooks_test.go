@@ -1,6 +1,7 @@
 package admit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,6 +77,20 @@ func TestPoliciesOfAFamily(t *testing.T) {
 	m, v := s.MutatingConfig.Webhooks[0], s.ValidatingConfig.Webhooks[0]
 	if *m.MatchPolicy != "Exact" || *v.MatchPolicy != "Exact" || m.ReinvocationPolicy == nil || *m.ReinvocationPolicy != "Never" {
 		t.Errorf("Got %+v and %+v, want the policies of the family", m, v)
+	}
+}
+
+// TestVersionsAreAskedForOnlyWhereTheyDiffer is about requests that the API server
+// converts: CEL knows the version that the client sent.
+func TestVersionsAreAskedForOnlyWhereTheyDiffer(t *testing.T) {
+	rule := func(version, resource string) admit.Rule {
+		return admit.Rule{Group: "apps", Versions: []string{version}, Resources: []string{resource}, Operations: []admissionv1.Operation{create}, Condition: "c"}
+	}
+	for other, want := range map[string]bool{"deployments": true, "*": true, "statefulsets": false} {
+		s := service(t, plugin("Plugin", both, rule("v1", "deployments"), rule("v1beta1", other)))
+		if got := strings.Contains(s.MutatingConfig.Webhooks[0].MatchConditions[0].Expression, "request.resource.version"); got != want {
+			t.Errorf("Beside %s of another version, got the version asked for: %t, want %t", other, got, want)
+		}
 	}
 }
 
