@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -106,9 +107,7 @@ func (w *world) requests(t *testing.T) map[string][]sent {
 	t.Helper()
 	out := map[string][]sent{}
 	for _, all := range []map[string][]sent{w.namespaceRequests(), w.nodeRequests(t), w.storageRequests(t), w.certificateRequests(t), w.networkRequests(), w.eventRequests()} {
-		for plugin, requests := range all {
-			out[plugin] = requests
-		}
+		maps.Copy(out, all)
 	}
 	return out
 }
