@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -90,6 +91,21 @@ func DecodeConfig(data []byte, into any) error {
 			return &ConfigError{Field: m[2], Err: errors.New(m[1] + " field")}
 		}
 		return &ConfigError{Err: strict[0]}
+	}
+	return nil
+}
+
+// DecodeVersionedConfig is DecodeConfig for a configuration that says what it is.
+// Got is its type, as a part of into.
+func DecodeVersionedConfig(data []byte, into any, got *metav1.TypeMeta, apiVersion, kind string) error {
+	if err := DecodeConfig(data, into); err != nil {
+		return err
+	}
+	switch {
+	case got.APIVersion != apiVersion:
+		return InvalidField("apiVersion", "want %s, not %q", apiVersion, got.APIVersion)
+	case got.Kind != kind:
+		return InvalidField("kind", "want %s, not %q", kind, got.Kind)
 	}
 	return nil
 }

@@ -54,15 +54,10 @@ func load(data []byte) (config, error) {
 		return c, errors.New("it needs a configuration with one limit at least, such as " +
 			`{"apiVersion": "` + apiVersion + `", "kind": "` + kind + `", "limits": [{"type": "Server", "qps": 100, "burst": 200}]}`)
 	}
-	if err := admit.DecodeConfig(data, &c); err != nil {
+	if err := admit.DecodeVersionedConfig(data, &c, &c.TypeMeta, apiVersion, kind); err != nil {
 		return c, err
 	}
-	switch {
-	case c.APIVersion != apiVersion:
-		return c, admit.InvalidField("apiVersion", "want %s, not %q", apiVersion, c.APIVersion)
-	case c.Kind != kind:
-		return c, admit.InvalidField("kind", "want %s, not %q", kind, c.Kind)
-	case c.Replicas < 1:
+	if c.Replicas < 1 {
 		return c, admit.InvalidField("replicas", "want 1 at least, not %d", c.Replicas)
 	}
 	return c, told(c.validate())

@@ -28,14 +28,8 @@ func load(data []byte) (config, error) {
 	if data == nil {
 		return c, nil
 	}
-	if err := admit.DecodeConfig(data, &c); err != nil {
+	if err := admit.DecodeVersionedConfig(data, &c, &c.TypeMeta, apiVersion, kind); err != nil {
 		return c, err
-	}
-	switch {
-	case c.APIVersion != apiVersion:
-		return c, admit.InvalidField("apiVersion", "want %s, not %q", apiVersion, c.APIVersion)
-	case c.Kind != kind:
-		return c, admit.InvalidField("kind", "want %s, not %q", kind, c.Kind)
 	}
 	if err := check(c.Default, field.NewPath("default")); err != nil {
 		return c, err
