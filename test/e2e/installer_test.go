@@ -1,0 +1,50 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// TestManifests applies what users apply. There are no nodes for the pods that come of it, so a Postern with their
+// arguments runs beside them.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	c := suite.Start(t, controlplane.Options{ControllerManager: true})
+	for _, name := range []string{"postern.yaml", "rbac.yaml"} {
+		path := filepath.Join("..", "..", "installer", name)
+		if out, err := c.Kubectl(t.Context(), controlplane.Admin, "apply", "--validate=strict", "-f", path).CombinedOutput(); err != nil {
+			t.Fatalf("Applying %s: %v: %s", name, err, out)
+		}
+	}
+	// Its namespace enforces the restricted Pod Security Standard, which the pods have to meet.
+	e2e.Eventually(t, settleBound, "the Deployment has its pods", func(ctx context.Context) error {
+		pods, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=postern"})
+		if err == nil && len(pods.Items) != 2 {
+			err = fmt.Errorf("there are %d", len(pods.Items))
+		}
+		return err
+	})
+	d, err := c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Get(t.Context(), "postern", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("Reading the Deployment: %v", err)
+	}
+	args := d.Spec.Template.Spec.Containers[0].Args
+	// The tests name plugins by a flag that does not go with this one.
+	named := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--enable-admission-plugins=") })
+	if named < 0 {
+		t.Fatalf("The arguments %q name no plugins", args)
+	}
+	_, plugins, _ := strings.Cut(args[named], "=")
+	p := c.StartPostern(t, e2e.Options{Plugins: strings.Split(plugins, ","), Flags: slices.Delete(slices.Clone(args), named, named+1)})
+	awaitCalled(t, c)
+	p.Stop(t)
+}
