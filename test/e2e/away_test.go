@@ -23,16 +23,36 @@ import (
 // registered. What the cluster needs to live, and to get Postern back, has to work.
 func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 	t.Parallel()
-	c := suite.Lend(t)
-	w := &world{Cluster: c, kubelet: c.Client(t, controlplane.Node), namespace: c.Namespace(t)}
-	p := startServing(t, c, suite.AllPlugins(t))
-	// This node has joined before, the other one joins while Postern is away.
-	running := w.runningPod(t)
-	w.deploy(t, e2e.PosternNamespace, "away", 1)
-	w.awaitAllFamilies(t, p)
-	p.Kill()
+	for name, takeAway := range map[string]func(*testing.T, *e2e.Postern){
+		"Stopped": func(_ *testing.T, p *e2e.Postern) { p.Kill() },
+		// As behind a network that loses packets.
+		"Silent": func(t *testing.T, p *e2e.Postern) {
+			t.Helper()
+			p.Kill()
+			e2e.StartSilence(t, p.Addr())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := suite.Lend(t)
+			w := &world{Cluster: c, kubelet: c.Client(t, controlplane.Node), namespace: c.Namespace(t)}
+			o := suite.AllPlugins(t)
+			o.Flags = append(o.Flags, "--webhook-timeout=1s")
+			p := startServing(t, c, o)
+			// Its node joins while Postern is away.
+			running := w.runningPod(t)
+			w.deploy(t, e2e.PosternNamespace, "away", 1)
+			w.awaitAllFamilies(t, p)
+			takeAway(t, p)
+			w.checkAll(t, running)
+			w.checkReturn(t)
+		})
+	}
+}
 
-	_, err := c.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("refused"), metav1.CreateOptions{})
+// checkAll looks at a cluster whose Postern is away.
+func (w *world) checkAll(t *testing.T, running *corev1.Pod) {
+	t.Helper()
+	_, err := w.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("refused"), metav1.CreateOptions{})
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "failed calling webhook") {
 		t.Fatalf("Creating a pod returned %v, want an internal error about the webhook: Postern is not away", err)
 	}
@@ -42,21 +62,24 @@ func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 	w.checkStatusOf(t, running)
 	w.checkControllers(t)
 	w.checkCertificates(t)
+}
 
+// checkReturn has a new Postern take over, and then uninstalls.
+func (w *world) checkReturn(t *testing.T) {
+	t.Helper()
 	t.Run("a new Postern takes over", func(t *testing.T) {
-		again := c.StartPostern(t, suite.AllPlugins(t))
-		awaitCalled(t, c)
+		again := w.StartPostern(t, suite.AllPlugins(t))
+		awaitCalled(t, w.Cluster)
 		again.Kill()
 	})
 	t.Run("uninstall", func(t *testing.T) {
-		uninstall(t, c)
-		list := registeredBy(t, c)
-		for resource, configs := range list {
+		uninstall(t, w.Cluster)
+		for resource, configs := range registeredBy(t, w.Cluster) {
 			if len(configs) > 0 {
 				t.Errorf("There still are %d %s", len(configs), resource)
 			}
 		}
-		if _, err := c.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("accepted"), metav1.CreateOptions{}); err != nil {
+		if _, err := w.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("accepted"), metav1.CreateOptions{}); err != nil {
 			t.Errorf("Creating a pod: %v", err)
 		}
 	})

@@ -156,3 +156,32 @@ func (p *Proxy) forget(conns ...net.Conn) {
 		delete(p.open, c)
 	}
 }
+
+// StartSilence accepts connections at an address and never says a word, until the test ends.
+func StartSilence(tb testing.TB, address string) {
+	tb.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(tb.Context(), "tcp", address)
+	if err != nil {
+		tb.Fatalf("Starting a silence: %v", err)
+	}
+	var holding sync.WaitGroup
+	over := make(chan struct{})
+	holding.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			holding.Go(func() {
+				<-over
+				_ = conn.Close()
+			})
+		}
+	})
+	tb.Cleanup(func() {
+		_ = l.Close()
+		close(over)
+		holding.Wait()
+	})
+}
