@@ -95,7 +95,19 @@ func (w *world) runningPod(t *testing.T) *corev1.Pod {
 	if err != nil {
 		t.Fatalf("Creating a pod: %v", err)
 	}
+	w.endWith(t, made)
 	return made
+}
+
+// endWith deletes a pod when the test ends. No kubelet is there to stop one that is on a node.
+func (w *world) endWith(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	t.Cleanup(func() {
+		err := w.Admin.CoreV1().Pods(p.Namespace).Delete(context.WithoutCancel(t.Context()), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		if ignoreNotFound(err) != nil {
+			t.Errorf("Deleting pod %s: %v", p.Name, err)
+		}
+	})
 }
 
 // checkNode has a node join and live.
@@ -148,6 +160,7 @@ func (w *world) checkPodOfPostern(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Creating a pod: %v", err)
 		}
+		w.endWith(t, p)
 		err = ours.Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatalf("Binding it to a node: %v", err)
