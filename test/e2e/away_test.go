@@ -104,7 +104,7 @@ func (w *world) endWith(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	t.Cleanup(func() {
 		err := w.Admin.CoreV1().Pods(p.Namespace).Delete(context.WithoutCancel(t.Context()), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-		if ignoreNotFound(err) != nil {
+		if e2e.IgnoreNotFound(err) != nil {
 			t.Errorf("Deleting pod %s: %v", p.Name, err)
 		}
 	})
@@ -240,7 +240,7 @@ func (w *world) checkControllers(t *testing.T) {
 			if err == nil {
 				return errors.New("it is there")
 			}
-			return ignoreNotFound(err)
+			return e2e.IgnoreNotFound(err)
 		})
 	})
 }

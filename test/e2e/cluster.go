@@ -178,7 +178,7 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 		hooks.MutatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		hooks.ValidatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		core.Secrets(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
-		ignoreNotFound(core.Services(PosternNamespace).Delete(ctx, ServiceName, metav1.DeleteOptions{})),
+		IgnoreNotFound(core.Services(PosternNamespace).Delete(ctx, ServiceName, metav1.DeleteOptions{})),
 		core.Pods(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 	}
 	list, err := core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: testLabel})
@@ -187,7 +187,7 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 	}
 	for _, ns := range list.Items {
 		if ns.DeletionTimestamp == nil {
-			errs = append(errs, ignoreNotFound(core.Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{})))
+			errs = append(errs, IgnoreNotFound(core.Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{})))
 		}
 	}
 	return errors.Join(errs...)
@@ -203,7 +203,8 @@ func (c *Cluster) checkRefusals(tb testing.TB) {
 	}
 }
 
-func ignoreNotFound(err error) error {
+// IgnoreNotFound returns nil for an error that says that something is not there.
+func IgnoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -20,3 +20,13 @@ func CELValue(path, otherwise string) string {
 	}
 	return "(" + strings.Join(guards, " && ") + " ? " + path + " : " + otherwise + ")"
 }
+
+// CELStrings returns a CEL list of texts in which there is nothing to escape, such as
+// names.
+func CELStrings[S ~string](list []S) string {
+	quoted := make([]string, 0, len(list))
+	for _, s := range list {
+		quoted = append(quoted, "'"+string(s)+"'")
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

@@ -10,6 +10,7 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -106,6 +107,17 @@ func DecodeVersionedConfig(data []byte, into any, got *metav1.TypeMeta, apiVersi
 		return InvalidField("apiVersion", "want %s, not %q", apiVersion, got.APIVersion)
 	case got.Kind != kind:
 		return InvalidField("kind", "want %s, not %q", kind, got.Kind)
+	}
+	return nil
+}
+
+// CheckNamespaces returns an error for a list of namespaces, in a field of a
+// configuration, with a name that no namespace can have.
+func CheckNamespaces(field string, names []string) error {
+	for i, name := range names {
+		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+			return InvalidField(fmt.Sprintf("%s[%d]", field, i), "no namespace can be called %q: %s", name, wrong[0])
+		}
 	}
 	return nil
 }

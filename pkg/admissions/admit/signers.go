@@ -39,6 +39,16 @@ func (ask AuthorizeFunc) ForSigner(ctx context.Context, user authenticationv1.Us
 	return false, errors.Join(unanswered...)
 }
 
+// CheckSigner denies a user who may not do something for a signer. What is done
+// there is in kube-apiserver's words, such as approve requests with.
+func (ask AuthorizeFunc) CheckSigner(ctx context.Context, r *Request, verb, what, signer string) error {
+	allowed, err := ask.ForSigner(ctx, r.UserInfo, verb, signer)
+	if err != nil || allowed {
+		return err
+	}
+	return Forbidden(r, fmt.Errorf("user not permitted to %s signerName %q", what, signer))
+}
+
 // NotAuthorizedForSigner is the CEL by which the API server finds out itself what
 // ForSigner asks it, so that it need not call for what is allowed. The signer is a
 // CEL expression. Both checks together cost 700,000, and an expression may cost

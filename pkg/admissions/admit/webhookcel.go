@@ -72,7 +72,7 @@ func (r Rule) requests(all map[atom][]admissionv1.Operation) string {
 		terms = append(terms, fmt.Sprintf("request.resource.group == '%s'", r.Group))
 	}
 	if r.versionMatters(all) {
-		terms = append(terms, "request.resource.version in "+celStrings(r.versions()))
+		terms = append(terms, "request.resource.version in "+CELStrings(r.versions()))
 	}
 	isNamespace := "(request.resource.group == '' && request.resource.resource == 'namespaces')"
 	switch r.Scope {
@@ -82,7 +82,7 @@ func (r Rule) requests(all map[atom][]admissionv1.Operation) string {
 		terms = append(terms, "(!has(request.namespace) || "+isNamespace+")")
 	case admissionregistrationv1.AllScopes:
 	}
-	terms = append(terms, "request.operation in "+celStrings(r.Operations), "("+r.resources()+")")
+	terms = append(terms, "request.operation in "+CELStrings(r.Operations), "("+r.resources()+")")
 	return strings.Join(terms, " && ")
 }
 
@@ -116,12 +116,4 @@ func (r Rule) resources() string {
 		resources = append(resources, cmp.Or(strings.Join(parts, " && "), "true"))
 	}
 	return strings.Join(resources, " || ")
-}
-
-func celStrings[S ~string](list []S) string {
-	quoted := make([]string, 0, len(list))
-	for _, s := range list {
-		quoted = append(quoted, "'"+string(s)+"'")
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
 }

@@ -16,10 +16,7 @@ import (
 // enough is how many scenarios a plugin has to have.
 const enough = 5
 
-var (
-	posternList = regexp.MustCompile(`Plugins: ([A-Za-z, ]+)\.`)
-	serverList  = regexp.MustCompile(`--admission-control strings.*Comma-delimited list of: ([A-Za-z, ]+)\.`)
-)
+var serverList = regexp.MustCompile(`--admission-control strings.*Comma-delimited list of: ([A-Za-z, ]+)\.`)
 
 // shared are the plugins that both this build of Postern and kube-apiserver have.
 func shared(t *testing.T) []string {
@@ -32,19 +29,14 @@ func shared(t *testing.T) []string {
 	if err != nil {
 		t.Fatalf("kube-apiserver --help: %v", err)
 	}
-	theirs := namesIn(t, serverList, string(help))
-	return slices.DeleteFunc(namesIn(t, posternList, suite.Output(t, "--help")), func(name string) bool {
-		return !slices.Contains(theirs, name)
-	})
-}
-
-func namesIn(t *testing.T, list *regexp.Regexp, help string) []string {
-	t.Helper()
-	found := list.FindStringSubmatch(help)
-	if found == nil {
+	theirs := serverList.FindSubmatch(help)
+	if theirs == nil {
 		t.Fatalf("There is no list of plugins in %s", help)
 	}
-	return strings.Split(found[1], ", ")
+	names := strings.Split(string(theirs[1]), ", ")
+	return slices.DeleteFunc(suite.Plugins(t), func(name string) bool {
+		return !slices.Contains(names, name)
+	})
 }
 
 // TestEveryPluginHasScenarios is about plugins that nobody compared.

@@ -1,11 +1,7 @@
 package alwaysdeny
 
 import (
-	"fmt"
 	"slices"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -20,11 +16,9 @@ type config struct {
 }
 
 func load(data []byte) (config, error) {
-	var c config
-	if len(data) > 0 {
-		if err := admit.DecodeConfig(data, &c); err != nil {
-			return c, err
-		}
+	c, err := admit.LoadConfig[config](data)
+	if err != nil {
+		return c, err
 	}
 	switch {
 	case c.Everywhere && len(c.Namespaces) > 0:
@@ -32,12 +26,7 @@ func load(data []byte) (config, error) {
 	case !c.Everywhere && len(c.Namespaces) == 0:
 		return c, admit.InvalidField("namespaces", "list the namespaces in which everything is to be denied, or say everywhere: true")
 	}
-	for i, name := range c.Namespaces {
-		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return c, admit.InvalidField(fmt.Sprintf("namespaces[%d]", i), "no namespace can be called %q: %s", name, wrong[0])
-		}
-	}
-	return c, nil
+	return c, admit.CheckNamespaces("namespaces", c.Namespaces)
 }
 
 func (c config) denies(namespace string) bool {
@@ -50,7 +39,7 @@ func (c config) condition() string {
 	if c.Everywhere {
 		return ""
 	}
-	names := "'" + strings.Join(c.Namespaces, "', '") + "'"
-	return "(request.resource.group == '' && request.resource.resource == 'namespaces' ? has(request.name) && request.name in [" + names + "] : " +
-		"has(request.namespace) && request.namespace in [" + names + "])"
+	names := admit.CELStrings(c.Namespaces)
+	return "(request.resource.group == '' && request.resource.resource == 'namespaces' ? has(request.name) && request.name in " + names + " : " +
+		"has(request.namespace) && request.namespace in " + names + ")"
 }

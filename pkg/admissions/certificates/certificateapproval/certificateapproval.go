@@ -4,7 +4,6 @@ package certificateapproval
 
 import (
 	"context"
-	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -47,13 +46,5 @@ func (a approval) validate(ctx context.Context, r *admit.Request) error {
 	if !ok {
 		return admit.WrongType(r, "CertificateSigningRequest", r.OldObject)
 	}
-	signer := csr.Spec.SignerName
-	allowed, err := a.authorize.ForSigner(ctx, r.UserInfo, "approve", signer)
-	if err != nil {
-		return err
-	}
-	if !allowed {
-		return admit.Forbidden(r, fmt.Errorf("user not permitted to approve requests with signerName %q", signer))
-	}
-	return nil
+	return a.authorize.CheckSigner(ctx, r, "approve", "approve requests with", csr.Spec.SignerName)
 }

@@ -5,7 +5,6 @@ package certificatesigning
 import (
 	"bytes"
 	"context"
-	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -61,13 +60,5 @@ func (s signing) validate(ctx context.Context, r *admit.Request) error {
 	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && apiequality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
 		return nil
 	}
-	signer := old.Spec.SignerName
-	allowed, err := s.authorize.ForSigner(ctx, r.UserInfo, "sign", signer)
-	if err != nil {
-		return err
-	}
-	if !allowed {
-		return admit.Forbidden(r, fmt.Errorf("user not permitted to sign requests with signerName %q", signer))
-	}
-	return nil
+	return s.authorize.CheckSigner(ctx, r, "sign", "sign requests with", old.Spec.SignerName)
 }

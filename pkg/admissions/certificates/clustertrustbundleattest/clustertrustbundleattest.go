@@ -4,7 +4,6 @@ package clustertrustbundleattest
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -79,14 +78,7 @@ func (a attest) validate(ctx context.Context, r *admit.Request) error {
 	if signer == "" || (r.Operation == admissionv1.Update && isOnlyCollected(r.Object, r.OldObject)) {
 		return nil
 	}
-	allowed, err := a.authorize.ForSigner(ctx, r.UserInfo, "attest", signer)
-	if err != nil {
-		return err
-	}
-	if !allowed {
-		return admit.Forbidden(r, fmt.Errorf("user not permitted to attest for signerName %q", signer))
-	}
-	return nil
+	return a.authorize.CheckSigner(ctx, r, "attest", "attest for", signer)
 }
 
 func signerOf(obj runtime.Object) (signer string, ok bool) {

@@ -1,12 +1,9 @@
 package namespacelifecycle
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -24,12 +21,7 @@ func load(data []byte) (config, error) {
 	if err != nil {
 		return c, err
 	}
-	for i, name := range c.ImmortalNamespaces {
-		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return c, admit.InvalidField(fmt.Sprintf("immortalNamespaces[%d]", i), "no namespace can be called %q: %s", name, wrong[0])
-		}
-	}
-	return c, nil
+	return c, admit.CheckNamespaces("immortalNamespaces", c.ImmortalNamespaces)
 }
 
 // immortal returns the names of all namespaces that may not be deleted, in order.
@@ -42,5 +34,5 @@ func (c config) immortal() []string {
 // isImmortal is the CEL for requests that name one. The names are those of
 // namespaces, so there is nothing in them to escape.
 func (c config) isImmortal() string {
-	return "has(request.name) && request.name in ['" + strings.Join(c.immortal(), "', '") + "']"
+	return "has(request.name) && request.name in " + admit.CELStrings(c.immortal())
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -69,12 +67,7 @@ func (e *entry) parse(at string) error {
 			return admit.InvalidField(fmt.Sprintf("%s.%s[%d]", at, list.field, i), "it is empty")
 		}
 	}
-	for i, name := range e.Namespaces {
-		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return admit.InvalidField(fmt.Sprintf("%s.namespaces[%d]", at, i), "no namespace can be called %q: %s", name, wrong[0])
-		}
-	}
-	return nil
+	return admit.CheckNamespaces(at+".namespaces", e.Namespaces)
 }
 
 // parsePrefix wants ranges written in the one way that leaves no doubt about what

@@ -2,7 +2,6 @@ package noderestriction
 
 import (
 	"fmt"
-	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,8 +54,8 @@ func celKeepsClaim(recovery bool) string {
 	same := func(path string, but ...string) string {
 		fields := func(object, other string) string {
 			other = admit.CELValue(other+"."+path, "{}")
-			return fmt.Sprintf("%s.all(f, f in ['%s'] || f in %s && %s[f] == %s[f])",
-				admit.CELValue(object+"."+path, "{}"), strings.Join(but, "', '"), other, other, admit.CELValue(object+"."+path, "{}"))
+			return fmt.Sprintf("%s.all(f, f in %s || f in %s && %s[f] == %s[f])",
+				admit.CELValue(object+"."+path, "{}"), admit.CELStrings(but), other, other, admit.CELValue(object+"."+path, "{}"))
 		}
 		return fields("object", "oldObject") + " && " + fields("oldObject", "object")
 	}

@@ -52,8 +52,8 @@ func celForbidsLabels(object, other string) string {
 		before := admit.CELValue(other+".metadata.labels", "{}")
 		differs = fmt.Sprintf("!(key in %s && %s[key] == %s[key]) && ", before, before, labels)
 	}
-	return fmt.Sprintf("%s.exists(key, %skey.matches(r'%s') && !key.matches(r'%s') && !(key in ['%s']))",
-		labels, differs, celDomains(reservedDomains()), celDomains(kubeletDomains()), strings.Join(kubeletLabels(), "', '"))
+	return fmt.Sprintf("%s.exists(key, %skey.matches(r'%s') && !key.matches(r'%s') && !(key in %s))",
+		labels, differs, celDomains(reservedDomains()), celDomains(kubeletDomains()), admit.CELStrings(kubeletLabels()))
 }
 
 // celDomains is a regular expression for labels in the domains, or below them.

@@ -90,10 +90,10 @@ func clusterScoped() string {
 	var kinds []string
 	for _, o := range owners() {
 		if o.cluster {
-			kinds = append(kinds, "'"+o.kind+"'")
+			kinds = append(kinds, o.kind)
 		}
 	}
-	return "[" + strings.Join(kinds, ", ") + "]"
+	return admit.CELStrings(kinds)
 }
 
 // owner is a kind that objects are often owned by.

@@ -112,7 +112,7 @@ func pinnedTo(terms []corev1.NodeSelectorTerm, key string) []string {
 func pinned() string {
 	return admit.CELList("object.spec.nodeAffinity.required.nodeSelectorTerms") + ".exists(t, " +
 		admit.CELList("t.matchExpressions") + ".exists(e, " +
-		admit.CELValue("e.key", "''") + " in ['" + strings.Join(topologyKeys(), "', '") + "']))"
+		admit.CELValue("e.key", "''") + " in " + admit.CELStrings(topologyKeys()) + "))"
 }
 
 func topologyKeys() []string {
