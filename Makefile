@@ -1,33 +1,33 @@
 # Tools, each run by the go command at exactly this version.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# What this build calls itself.
+# The version that this build reports.
 TAG := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BUILD := env CGO_ENABLED=0 go build -trimpath \
 	-ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)" -o bin/postern ./cmd/postern
 
-# For run and demo: PLUGINS=A,B instead of what the examples need, CONFIG=an AdmissionConfiguration, and the
-# VERSION of Kubernetes.
+# Flags of run and demo: PLUGINS=A,B replaces the plugins that the examples need, CONFIG is the path of an
+# AdmissionConfiguration, and VERSION is the version of Kubernetes.
 DEMO_FLAGS := $(if $(PLUGINS),-plugins=$(PLUGINS)) $(if $(CONFIG),-config=$(CONFIG)) $(if $(VERSION),-version=$(VERSION))
 
-# Every Go module here that holds code. Those that need a control plane, or kube-apiserver's sources, have
-# targets of their own; the others are covered by unit.
+# All Go modules of this repository that contain code. The modules that need a control plane or kube-apiserver's
+# sources have their own targets. The target unit tests the other modules.
 MODULES := $(sort $(filter-out %/controlplane/etcd %/controlplane/kubernetes, \
 	$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*'))))
 SPECIAL := ./test/controlplane ./test/e2e ./pkg/admissions/parity
 UNIT_MODULES := $(filter-out $(SPECIAL),$(MODULES))
 
-# Where the recorded decisions are, how they are replayed, and the plugins that bin/postern has (which the
-# shell of the recipe asks it).
+# The folder of the recorded decisions, the command line for the replay, and the plugins of bin/postern. The
+# shell of the recipe runs bin/postern to list the plugins.
 CONFORMANCE ?= ../shared/conformance
 REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --secure-port={port} --health-bind-address= \
 	--webhook-url=https://127.0.0.1:{port} --admission-control={plugin} --admission-control-config-file={config} \
 	--cert-dir={dir} --feature-gates={featuregates}
-# Kinds that are gone from Kubernetes live in groups of ours.
+# Postern serves kinds that were removed from Kubernetes in its own API groups.
 REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodSecurityPolicy/cluster,settings.k8s.io/PodPreset=settings.postern.dev/v1alpha1/podpresets/PodPreset/namespaced
 BUILT_PLUGINS := $$(bin/postern --help | sed -n 's/.* Plugins: \(.*\)\.$$/\1/p' | tr -d ' ')
 
-# A go.work of somebody's parent folder has no say here.
+# Ignore a go.work in a parent folder.
 export GOWORK := off
 
 .DEFAULT_GOAL := help
@@ -43,7 +43,7 @@ run: bin/demo ## Start a cluster with Postern, apply the examples, stay up [PLUG
 demo: bin/demo ## The same, but stop; succeed if every example ended as its file says
 	@exec bin/demo $(DEMO_FLAGS) -- $(BUILD)
 
-# The go command knows best whether it is up to date.
+# The go command decides whether bin/demo is up to date.
 .PHONY: bin/demo
 bin/demo:
 	@go build -C test/demo -o "$(CURDIR)/$@" .
@@ -73,7 +73,7 @@ unit: ## Unit tests
 
 .PHONY: parity
 parity: ## The plugins' cases through kube-apiserver's own plugins
-	@# Without a list of packages it also prints what it compared.
+	@# Without a list of packages, go test also prints which plugins it compared.
 	go test -C pkg/admissions/parity
 
 .PHONY: e2e
@@ -83,14 +83,15 @@ e2e: ## End-to-end tests with a real control plane
 	go test -C test/e2e -race -p 1 -timeout 30m ./...
 
 .PHONY: conformance
-# NamespaceAutoProvision of kube-apiserver makes a namespace also for an access review in
-# it, which ours is never called for: two writes of 748 that are missing on purpose.
+# kube-apiserver's NamespaceAutoProvision also creates a namespace for an access review in that namespace. The
+# API server never calls Postern for access reviews, so two of the 748 writes are missing on purpose.
 conformance: $(if $(wildcard $(CONFORMANCE)/replayer),build) ## Replay recorded decisions of kube-apiserver [PLUGINS= CONFORMANCE=folder]
 ifeq ($(wildcard $(CONFORMANCE)/replayer),)
 	@echo "conformance: there is no $(CONFORMANCE), so the recorded decisions of kube-apiserver are NOT replayed"
 else
 	go build -C $(CONFORMANCE)/replayer -o "$(CURDIR)/bin/replay" .
-	bin/replay -corpus $(CONFORMANCE)/cases -bin "$(CURDIR)/bin/postern" -v -min 1 -min-hard $(if $(PLUGINS),0.8,0.997) -remap $(REMAP) \
+	go run ./test/conformance -from $(CONFORMANCE)/cases -to bin/cases
+	bin/replay -corpus bin/cases -bin "$(CURDIR)/bin/postern" -v -min 1 -min-hard $(if $(PLUGINS),0.8,0.997) -remap $(REMAP) \
 		-plugins "$(or $(PLUGINS),$(BUILT_PLUGINS))" -cmd '$(REPLAYED)'
 endif
 

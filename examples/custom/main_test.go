@@ -1,66 +1,27 @@
 package main
 
 import (
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
+	"bytes"
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admission/v1"
+	"example.com/custom/costcenter"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/cmd/postern/app"
+	"github.com/postern-dev/postern/pkg/admissions"
 )
 
-func TestCostCenter(t *testing.T) {
-	service, err := costCenter(admit.Deps{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New([]router.AdmissionService{service}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewTLSServer(r)
-	t.Cleanup(srv.Close)
-	for object, want := range map[string]string{
-		`{"metadata":{"name":"s"},"spec":{"type":"LoadBalancer"}}`:                               "a load balancer needs the label cost-center",
-		`{"metadata":{"name":"s","labels":{"cost-center":"42"}},"spec":{"type":"LoadBalancer"}}`: "",
-		`{"metadata":{"name":"s"},"spec":{"type":"ClusterIP"}}`:                                  "",
+// TestProgram is about the command line of the binary: the plugin's name, its feature gate, and its configuration.
+func TestProgram(t *testing.T) {
+	program := app.Program{Families: append(admissions.Families(), acme()), Services: []app.ServiceFunc{costcenter.Service}}
+	for args, want := range map[string]string{
+		"--help":                               "TeamLabelInheritance=true|false",
+		"--enable-admission-plugins=TeamLable": "did you mean TeamLabel?",
 	} {
-		review := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","operation":"CREATE",` +
-			`"resource":{"version":"v1","resource":"services"},"kind":{"version":"v1","kind":"Service"},"object":` + object + `}}`
-		resp := send(t, srv, review)
-		if resp.Allowed != (want == "") || resp.UID != "u1" {
-			t.Errorf("%s: got allowed %v for UID %q, want %v for u1", object, resp.Allowed, resp.UID, want == "")
-		}
-		if !resp.Allowed && resp.Result.Message != want {
-			t.Errorf("%s: got %q, want %q", object, resp.Result.Message, want)
+		var out bytes.Buffer
+		program.Run(t.Context(), []string{args}, &out, &out)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s: got %s, want %q", args, out.String(), want)
 		}
 	}
-}
-
-func send(t *testing.T, srv *httptest.Server, review string) *admissionv1.AdmissionResponse {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/cost-center/validate", strings.NewReader(review))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	answer, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got admissionv1.AdmissionReview
-	if err := json.Unmarshal(body, &got); err != nil || got.Response == nil {
-		t.Fatalf("Got status %d and %s, want an AdmissionReview with a response (%v)", answer.StatusCode, body, err)
-	}
-	return got.Response
 }

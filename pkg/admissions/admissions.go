@@ -1,12 +1,8 @@
-// Package admissions holds the list of families, and reads which of their plugins
-// run, with which configuration, from kube-apiserver's flags and file.
+// Package admissions holds the list of built-in families. For any list of families it reads kube-apiserver's
+// flags and configuration file, and determines the enabled plugins and their configuration.
 package admissions
 
 import (
-	"errors"
-	"fmt"
-
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/always"
 	"github.com/postern-dev/postern/pkg/admissions/certificates"
 	"github.com/postern-dev/postern/pkg/admissions/events"
@@ -16,13 +12,13 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/ownership"
 	"github.com/postern-dev/postern/pkg/admissions/pods"
 	"github.com/postern-dev/postern/pkg/admissions/storage"
-	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Families lists the families. The order is that of the table in the README; the
-// API server calls webhooks in the order of their names.
-func Families() []admit.Family {
-	return []admit.Family{
+// Families returns the built-in families, in the order of the table in the README. The API server calls
+// webhooks in the order of their names. A custom program appends its own families to the list, or passes
+// another list.
+func Families() List {
+	return List{
 		always.Family,
 		namespaces.Family,
 		pods.Family,
@@ -33,38 +29,4 @@ func Families() []admit.Family {
 		ownership.Family,
 		events.Family,
 	}
-}
-
-// Services makes the services of the enabled plugins. A mistake in a plugin's
-// configuration is told with the file, the line and the field.
-func Services(d admit.Deps, enabled []string, configs Configs) ([]router.AdmissionService, error) {
-	data := map[string][]byte{}
-	for _, name := range enabled {
-		data[name] = configs[name].Data
-	}
-	var services []router.AdmissionService
-	for _, f := range Families() {
-		s, err := f.Service(d, data)
-		if wrong, ok := errors.AsType[*admit.PluginError](err); ok {
-			return nil, configs[wrong.Plugin].locate(wrong)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("family %s: %w", f.Name, err)
-		}
-		if s.Mutate != nil || s.Validate != nil {
-			services = append(services, s)
-		}
-	}
-	return services, nil
-}
-
-// Names returns the names of all plugins that there are.
-func Names() []string {
-	var names []string
-	for _, f := range Families() {
-		for _, p := range f.Plugins {
-			names = append(names, p.Name)
-		}
-	}
-	return names
 }

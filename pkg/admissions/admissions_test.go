@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
-// planned are the plugins of kube-apiserver that are still to come.
+// planned lists the plugins of kube-apiserver that are not implemented yet.
 func planned() []string {
 	return []string{
 		"SecurityContextDeny",
@@ -26,13 +26,13 @@ func planned() []string {
 	}
 }
 
-// member is a plugin and the family that it is in.
+// member is a plugin and its family.
 type member struct {
 	*admit.Plugin
 	family string
 }
 
-// folder is where the package of a plugin has to be.
+// folder is the required folder of the plugin's package.
 func (m member) folder() string { return filepath.Join(m.family, strings.ToLower(m.Name)) }
 
 func members() []member {
@@ -81,7 +81,26 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestOrder is about the one thing that a chain depends on.
+// TestEveryFamilyHasAService covers families without an enabled plugin: a replica with another configuration
+// may have registered them.
+func TestEveryFamilyHasAService(t *testing.T) {
+	services, err := Families().Services(admit.Deps{}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, s := range services {
+		got = append(got, s.Path)
+	}
+	for _, f := range Families() {
+		want = append(want, "/"+f.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Got the services %v, want %v", got, want)
+	}
+}
+
+// TestOrder checks the order of the plugins, on which a chain depends.
 func TestOrder(t *testing.T) {
 	place := map[string]int{}
 	for i, p := range upstream() {
@@ -96,11 +115,12 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestEveryUpstreamPluginIsAccountedFor keeps any from being forgotten.
+// TestEveryUpstreamPluginIsAccountedFor fails if a plugin of kube-apiserver is neither implemented, nor
+// planned, nor excused.
 func TestEveryUpstreamPluginIsAccountedFor(t *testing.T) {
 	for _, p := range upstream() {
 		var at []string
-		if slices.Contains(Names(), p.name) {
+		if slices.Contains(Families().Names(), p.name) {
 			at = append(at, "a family")
 		}
 		if p.through {
@@ -123,7 +143,7 @@ func TestEveryUpstreamPluginIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestFolders is about where a reader looks for a plugin and its test.
+// TestFolders checks that each plugin and its test are in the expected folder.
 func TestFolders(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -148,8 +168,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestCases is about cases that show what a plugin does, and that it does not
-// always do it.
+// TestCases requires each plugin to have cases in which it acts, and cases in which it does nothing.
 func TestCases(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {

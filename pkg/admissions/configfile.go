@@ -16,10 +16,10 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Configs is the configuration of plugins by name.
+// Configs maps plugin names to their configurations.
 type Configs map[string]Config
 
-// Config is one plugin's configuration and where it stands.
+// Config is the configuration of one plugin and its location.
 type Config struct {
 	Data []byte
 
@@ -27,11 +27,10 @@ type Config struct {
 	text         []byte
 }
 
-// LoadConfigs reads an AdmissionConfiguration, or one of the two legacy forms
-// that kube-apiserver takes. Files that entries of enabled plugins name are read
-// too, relative to the folder of this one. Warnings are about entries that have
-// no effect.
-func LoadConfigs(file string, enabled []string) (configs Configs, warnings []string, err error) {
+// LoadConfigs reads an AdmissionConfiguration, or one of the two legacy formats that kube-apiserver accepts.
+// It also reads the files that entries of enabled plugins name, relative to the folder of the configuration
+// file. It warns about entries that have no effect.
+func (l List) LoadConfigs(file string, enabled []string) (configs Configs, warnings []string, err error) {
 	if file == "" {
 		return Configs{}, nil, nil
 	}
@@ -47,17 +46,28 @@ func LoadConfigs(file string, enabled []string) (configs Configs, warnings []str
 	kind, version := stringOf(top["kind"]), stringOf(top["apiVersion"])
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}
 	if kind != "AdmissionConfiguration" || !slices.Contains(versions, version) {
-		if top["imagePolicy"] == nil && top["podNodeSelectorPluginConfig"] == nil {
+		if !hasField(top, "imagePolicy") && !hasField(top, "podNodeSelectorPluginConfig") {
 			return nil, nil, fmt.Errorf("%s: kind %q of version %q, want AdmissionConfiguration of %s", file, kind, version, versions[0])
 		}
-		// Upstream: both plugins get the file and look for their own key.
+		// Upstream: both plugins get the whole file and read their own key.
 		return Configs{"ImagePolicyWebhook": whole, "PodNodeSelector": whole}, nil, nil
 	}
 	var config apiserverv1.AdmissionConfiguration
 	if err := admit.DecodeConfig(text, &config); err != nil {
 		return nil, nil, whole.locate(err)
 	}
-	return whole.entries(config.Plugins, enabled)
+	return whole.entries(l, config.Plugins, enabled)
+}
+
+// hasField reports whether a document has a field. The case of the name is ignored, as kube-apiserver does
+// for the oldest format of the file.
+func hasField(document map[string]any, name string) bool {
+	for key, value := range document {
+		if strings.EqualFold(key, name) && value != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func stringOf(v any) string {
@@ -67,8 +77,8 @@ func stringOf(v any) string {
 	return fmt.Sprint(v)
 }
 
-func (c Config) entries(plugins []apiserverv1.AdmissionPluginConfiguration, enabled []string) (Configs, []string, error) {
-	configs, seen, names := Configs{}, map[string]bool{}, Names()
+func (c Config) entries(l List, plugins []apiserverv1.AdmissionPluginConfiguration, enabled []string) (Configs, []string, error) {
+	configs, seen, names := Configs{}, map[string]bool{}, l.Names()
 	var warnings []string
 	for i, p := range plugins {
 		at := fmt.Sprintf("plugins[%d]", i)
@@ -80,7 +90,7 @@ func (c Config) entries(plugins []apiserverv1.AdmissionPluginConfiguration, enab
 		case isUpstream && (up.through || up.excuse != ""):
 			warnings = append(warnings, fmt.Sprintf("%s: the entry for %s has no effect, it is not in Postern", c.file, p.Name))
 		default:
-			return nil, nil, c.locate(admit.InvalidField(at+".name", "there is no plugin %q; there are: %s", p.Name, strings.Join(names, ", ")))
+			return nil, nil, c.locate(admit.InvalidField(at+".name", "%s", l.unknown(p.Name)))
 		}
 		seen[p.Name] = true
 		if !slices.Contains(enabled, p.Name) {
@@ -104,8 +114,7 @@ func (c Config) entries(plugins []apiserverv1.AdmissionPluginConfiguration, enab
 	return configs, warnings, nil
 }
 
-// locate puts the file, and the line if it is known, before an error about the
-// configuration.
+// locate prepends the file, and the line if it is known, to an error about the configuration.
 func (c Config) locate(err error) error {
 	if c.file == "" {
 		return err
@@ -113,7 +122,7 @@ func (c Config) locate(err error) error {
 	var wrong *admit.ConfigError
 	switch {
 	case !errors.As(err, &wrong):
-		// It is about something else that the plugin was made of, such as a flag.
+		// The error is about another input of the plugin, such as a flag.
 		return err
 	case wrong.Line > 0 && c.prefix == "":
 		return fmt.Errorf("%s:%d: %w", c.file, wrong.Line, err)
@@ -130,8 +139,8 @@ func (c Config) locate(err error) error {
 
 var segment = regexp.MustCompile(`[^.\[\]]+`)
 
-// lineOf returns the line of a field such as plugins[0].configuration.limits in a
-// YAML document, or of what of it there is; 0 if there is nothing.
+// lineOf returns the line of a field such as plugins[0].configuration.limits in a YAML document. If the field
+// is missing, it returns the line of the closest existing parent, or 0.
 func lineOf(text []byte, field string) int {
 	var doc yaml.Node
 	if yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {

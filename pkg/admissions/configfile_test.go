@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// folder makes a folder of files.
+// folder creates a folder with the given files.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestConfigs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, tc.files)
-			configs, warnings, err := admissions.LoadConfigs(filepath.Join(dir, "c.yaml"), []string{"AlwaysPullImages"})
+			configs, warnings, err := admissions.Families().LoadConfigs(filepath.Join(dir, "c.yaml"), []string{"AlwaysPullImages"})
 			if err != nil {
 				t.Fatalf("Got error %v, want none", err)
 			}
@@ -109,14 +109,14 @@ func TestConfigs(t *testing.T) {
 }
 
 func TestNoConfigs(t *testing.T) {
-	configs, warnings, err := admissions.LoadConfigs("", []string{"AlwaysPullImages"})
+	configs, warnings, err := admissions.Families().LoadConfigs("", []string{"AlwaysPullImages"})
 	if err != nil || len(configs)+len(warnings) > 0 {
 		t.Errorf("Got %v, %q, %v; want nothing", configs, warnings, err)
 	}
 }
 
-// TestConfigMistakes is about files that stop the start. The message is whole,
-// but for the folder and the list of plugins.
+// TestConfigMistakes covers files that stop the start. It compares whole messages, except for the folder and
+// the list of plugins.
 func TestConfigMistakes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string
@@ -152,8 +152,11 @@ func TestConfigMistakes(t *testing.T) {
 		"a field of another type": {
 			map[string]string{"c.yaml": head + "plugins:\n- name: 5\n"}, `c.yaml:3: plugins.name: got number, want string`,
 		},
+		"an unknown plugin without a likely name": {
+			map[string]string{"c.yaml": head + "plugins: [{name: Gatekeeper}]"}, `c.yaml:3: plugins[0].name: there is no plugin "Gatekeeper"; there are: LIST`,
+		},
 		"an unknown plugin": {
-			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n- name: AlwaysPushImages"}, `c.yaml:5: plugins[1].name: there is no plugin "AlwaysPushImages"; there are: LIST`,
+			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n- name: AlwaysPushImages"}, `c.yaml:5: plugins[1].name: there is no plugin "AlwaysPushImages", did you mean AlwaysPullImages?`,
 		},
 		"an entry twice": {
 			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n\n- name: AlwaysPullImages"}, `c.yaml:6: plugins[1].name: a second entry for AlwaysPullImages`,
@@ -181,7 +184,7 @@ func TestConfigMistakes(t *testing.T) {
 				t.Fatal("Got no error, want one")
 			}
 			got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")
-			got = strings.ReplaceAll(got, strings.Join(admissions.Names(), ", "), "LIST")
+			got = strings.ReplaceAll(got, strings.Join(admissions.Families().Names(), ", "), "LIST")
 			if got != tc.want {
 				t.Errorf("Got error\n\t%s, want\n\t%s", got, tc.want)
 			}
@@ -189,12 +192,12 @@ func TestConfigMistakes(t *testing.T) {
 	}
 }
 
-// start does what the process does with the file before anything else.
+// start processes the file as the process does at its start.
 func start(file string, enabled ...string) error {
-	configs, _, err := admissions.LoadConfigs(file, enabled)
+	configs, _, err := admissions.Families().LoadConfigs(file, enabled)
 	if err != nil {
 		return err
 	}
-	_, err = admissions.Services(admit.Deps{}, enabled, configs)
+	_, err = admissions.Families().Services(admit.Deps{}, enabled, configs)
 	return err
 }

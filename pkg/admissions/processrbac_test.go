@@ -27,7 +27,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// TestProcessRBAC is about what Postern does besides its plugins: it keeps a CA,
+// TestProcessRBAC compares the API calls of the process outside its plugins with its role: it maintains a CA,
 // calls its own Service, and registers and removes webhooks.
 func TestProcessRBAC(t *testing.T) {
 	ctx := admittest.Context(t)
@@ -53,7 +53,7 @@ func sorted(m map[permission]bool) []permission {
 	})
 }
 
-// record adds the calls of a fake. Server-side apply creates what is not there.
+// record records the calls of a fake client. Server-side apply creates missing objects.
 func record(used map[permission]bool, actions []clienttesting.Action) {
 	for _, a := range actions {
 		used[permissionOf(a)] = true
@@ -63,7 +63,7 @@ func record(used map[permission]bool, actions []clienttesting.Action) {
 	}
 }
 
-// keepCA makes a CA where there is no Secret, and in one that is empty.
+// keepCA creates a CA without a Secret, and with an empty Secret.
 func keepCA(t *testing.T, ctx context.Context, used map[permission]bool) { //nolint:revive // t first
 	t.Helper()
 	empty := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern-ca"}}
@@ -82,10 +82,11 @@ func keepCA(t *testing.T, ctx context.Context, used map[permission]bool) { //nol
 type noBundle struct{}
 
 func (noBundle) Bundle() []byte           { return nil }
+func (noBundle) PathKeys() [][]byte       { return nil }
 func (noBundle) Changed() <-chan struct{} { return nil }
+func (noBundle) Held([][]byte) []byte     { return nil }
 
-// register registers a service beside one that is not enabled any more, and
-// uninstalls.
+// register registers a service next to a disabled service, and uninstalls.
 func register(t *testing.T, ctx context.Context, used map[permission]bool) { //nolint:revive // t first
 	t.Helper()
 	stale := metav1.ObjectMeta{Name: "postern-stale", Labels: map[string]string{router.ManagedByLabel: router.ManagedBy}}
@@ -99,7 +100,7 @@ func register(t *testing.T, ctx context.Context, used map[permission]bool) { //n
 		}
 		return false, nil, nil
 	})
-	// Nothing listens there: that the Service is read is what counts.
+	// No server listens there; the test needs only the read of the Service.
 	client := fake.NewClientset(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern"}, Spec: corev1.ServiceSpec{ClusterIP: "127.0.0.1"}})
 	d := router.Deployment{Namespace: "postern-system", Service: "postern", Port: 1}
 	if err := d.Probe(client, noBundle{})(ctx); err == nil {

@@ -24,8 +24,8 @@ import (
 // permission is one verb on one resource.
 type permission struct{ verb, group, resource string }
 
-// TestPluginRBAC runs every case of every plugin and compares what it asked of the API
-// server with what installer/rbac.yaml grants: neither too little nor too much.
+// TestPluginRBAC runs every case of every plugin and compares its API calls with the permissions in
+// installer/rbac.yaml. A role must grant exactly the permissions that are used.
 func TestPluginRBAC(t *testing.T) {
 	granted := map[permission]bool{}
 	for _, rule := range role(t, "ClusterRole", "postern-plugins").Rules {
@@ -81,8 +81,7 @@ func TestPluginRBAC(t *testing.T) {
 	}
 }
 
-// goOn runs what the plugin does beside the requests, for a while if it is for as
-// long as the process lives.
+// goOn runs the background work of the plugin, for a limited time if that work never ends.
 func goOn(ctx context.Context, s *admittest.Server) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -113,8 +112,8 @@ func permissions(rule rbacv1.PolicyRule) []permission {
 	return out
 }
 
-// role returns a role of installer/rbac.yaml. What a wildcard grants could not be
-// compared.
+// role returns a role of installer/rbac.yaml. Wildcards are not allowed, because their permissions could not
+// be compared.
 func role(t *testing.T, kind, name string) rbacv1.Role {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "installer", "rbac.yaml"))

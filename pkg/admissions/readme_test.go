@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of plugins into the project's README")
 
-// readme is a plugin's README, taken apart.
+// readme is the parsed README of a plugin.
 type readme struct {
 	title, summary string
 	headings       []string
@@ -72,9 +72,28 @@ func TestPluginReadmes(t *testing.T) {
 	}
 }
 
+// exempt is the sentence about requests that no plugin receives.
+const exempt = "- Requests in Postern's own namespace and in those of `--exempt-namespaces`, and all requests of the user " +
+	"`system:apiserver`, are exempt: the plugin does not see them."
+
+// TestReadmesNameTheExemptions requires each README to state which requests its plugin does not restrict.
+func TestReadmesNameTheExemptions(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			if len(registered(t, allGates(true), m.Name)) == 0 {
+				return // The API server never calls Postern for it.
+			}
+			differences := strings.Join(strings.Fields(m.readme(t).sections["Differences from kube-apiserver"]), " ")
+			if !strings.Contains(differences, exempt) {
+				t.Errorf("The differences do not have the sentence %q", exempt)
+			}
+		})
+	}
+}
+
 var exampleFile = regexp.MustCompile(`testdata/[^)\s]*`)
 
-// TestExamplesExist is about the files that a README's examples name.
+// TestExamplesExist checks that the files in the examples of a README exist.
 func TestExamplesExist(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -93,9 +112,8 @@ func TestExamplesExist(t *testing.T) {
 
 var yamlBlock = regexp.MustCompile("(?s)\n```yaml\n(.*?)```")
 
-// TestDocumentedConfigurationsLoad loads what a README tells users to write:
-// files of kube-apiserver's form, plugins' own configurations, and objects.
-// Files that they name are looked for in testdata.
+// TestDocumentedConfigurationsLoad loads the configurations in a README: admission configuration files,
+// plugin configurations, and objects. Files that they name are read from testdata.
 func TestDocumentedConfigurationsLoad(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -135,7 +153,7 @@ func (m member) loads(t *testing.T, testdata string, doc []byte) error {
 	if err := os.WriteFile(file, doc, 0o600); err != nil {
 		return err
 	}
-	configs, warnings, err := LoadConfigs(file, []string{m.Name})
+	configs, warnings, err := Families().LoadConfigs(file, []string{m.Name})
 	if err != nil || len(warnings) > 0 {
 		return fmt.Errorf("warnings %q, error %w", warnings, err)
 	}
@@ -151,7 +169,7 @@ func (m member) configures(t *testing.T, config []byte) error {
 	return err
 }
 
-// handler makes the plugin on the fakes of a case.
+// handler makes the plugin with the fakes of a case.
 func (m member) handler(t *testing.T, c *admittest.Case, config []byte) (admit.Handler, error) {
 	t.Helper()
 	env, err := c.Environment()
@@ -165,8 +183,7 @@ func (m member) handler(t *testing.T, c *admittest.Case, config []byte) (admit.H
 	return m.New(deps, config)
 }
 
-// phases are those that the plugin takes part in with the configuration of any of
-// its cases.
+// phases returns the phases in which the plugin handles requests, with the configuration of any of its cases.
 func (m member) phases(t *testing.T) string {
 	t.Helper()
 	var mutating, validating bool
@@ -192,8 +209,8 @@ func (m member) phases(t *testing.T) string {
 
 const tableBegin, tableEnd = "<!-- plugins:begin -->\n", "<!-- plugins:end -->"
 
-// TestReadmeTable compares the table of plugins in the project's README with the
-// list. With -update it writes it.
+// TestReadmeTable compares the table of plugins in the project's README with the list. The flag -update
+// writes the table.
 func TestReadmeTable(t *testing.T) {
 	file := filepath.Join("..", "..", "README.md")
 	text, err := os.ReadFile(file)

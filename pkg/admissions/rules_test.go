@@ -23,7 +23,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// needed are the configurations of plugins that do not start without one.
+// needed holds the configurations of plugins that require one.
 func needed() map[string]string {
 	return map[string]string{
 		"AlwaysDeny":     "everywhere: true",
@@ -31,8 +31,8 @@ func needed() map[string]string {
 	}
 }
 
-// TestRegisteredRules keeps what the API server is told to call us for under
-// review: of each plugin alone, and of all together.
+// TestRegisteredRules compares the registered rules, of each plugin alone and of all plugins together, with
+// golden files, so that every change is reviewed.
 func TestRegisteredRules(t *testing.T) {
 	var got strings.Builder
 	got.WriteString("# What is registered for each plugin alone, and for all of them together.\n" +
@@ -46,15 +46,15 @@ func TestRegisteredRules(t *testing.T) {
 			fmt.Fprintln(&got, "  nothing")
 		}
 	}
-	for _, name := range Names() {
+	for _, name := range Families().Names() {
 		byDefault, all := registered(t, allGates(false), name), registered(t, allGates(true), name)
 		section(name, byDefault)
 		if !slices.EqualFunc(byDefault, all, func(a, b hook) bool { return a.String() == b.String() }) {
 			section(name+" with every feature gate", all)
 		}
 	}
-	section("All plugins", registered(t, allGates(false), Names()...))
-	section("All plugins with every feature gate", registered(t, allGates(true), Names()...))
+	section("All plugins", registered(t, allGates(false), Families().Names()...))
+	section("All plugins with every feature gate", registered(t, allGates(true), Families().Names()...))
 
 	path := filepath.Join("testdata", "rules.golden")
 	if *update {
@@ -71,35 +71,35 @@ func TestRegisteredRules(t *testing.T) {
 	}
 }
 
-// TestTogetherNothingWider compares what all plugins register together with what
-// each of them registers alone.
+// TestTogetherNothingWider compares the rules of all plugins together with the rules of each plugin alone.
 func TestTogetherNothingWider(t *testing.T) {
 	for _, gates := range []gates{allGates(false), allGates(true)} {
 		want := map[string]bool{}
-		for _, name := range Names() {
+		for _, name := range Families().Names() {
 			maps.Copy(want, requestsOf(registered(t, gates, name)))
 		}
 		if len(want) == 0 {
 			t.Fatal("Nothing is registered")
 		}
-		got := requestsOf(registered(t, gates, Names()...))
+		got := requestsOf(registered(t, gates, Families().Names()...))
 		if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 			t.Errorf("With every gate %t, all together register others than each alone (- each, + all):\n%s", gates, diff)
 		}
 	}
 }
 
-// gates says whether every feature gate is on. Else each has its default.
+// gates selects whether all feature gates are on or have their defaults.
 type gates bool
 
 func allGates(on bool) gates { return gates(on) }
 
-// hook is one webhook that is registered.
+// hook is one registered webhook.
 type hook struct {
 	phase, name string
 	policy      *admissionregistrationv1.FailurePolicyType
 	sideEffects *admissionregistrationv1.SideEffectClass
 	rules       []admissionregistrationv1.RuleWithOperations
+	conditions  []admissionregistrationv1.MatchCondition
 }
 
 func (h hook) String() string {
@@ -123,7 +123,7 @@ func joined[T ~string](list []T) string {
 	return strings.Join(out, ",")
 }
 
-// registered is what Postern registers with these plugins, in the order of names.
+// registered returns the webhooks that Postern registers for these plugins, sorted by name.
 func registered(t *testing.T, on gates, plugins ...string) []hook {
 	t.Helper()
 	enabled := map[string][]byte{}
@@ -141,12 +141,12 @@ func registered(t *testing.T, on gates, plugins ...string) []hook {
 		}
 		if c := s.MutatingConfig; c != nil {
 			for _, w := range c.Webhooks {
-				hooks = append(hooks, hook{"mutating", w.Name, w.FailurePolicy, w.SideEffects, w.Rules})
+				hooks = append(hooks, hook{"mutating", w.Name, w.FailurePolicy, w.SideEffects, w.Rules, w.MatchConditions})
 			}
 		}
 		if c := s.ValidatingConfig; c != nil {
 			for _, w := range c.Webhooks {
-				hooks = append(hooks, hook{"validating", w.Name, w.FailurePolicy, w.SideEffects, w.Rules})
+				hooks = append(hooks, hook{"validating", w.Name, w.FailurePolicy, w.SideEffects, w.Rules, w.MatchConditions})
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func registered(t *testing.T, on gates, plugins ...string) []hook {
 
 func depsWith(t *testing.T, on gates) admit.Deps {
 	t.Helper()
-	features, err := Features()
+	features, err := Families().Features()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,7 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 	}
 }
 
-// requestsOf has every combination that the rules of webhooks have, by family and
-// phase.
+// requestsOf returns every combination in the rules of the webhooks, by family and phase.
 func requestsOf(hooks []hook) map[string]bool {
 	out := map[string]bool{}
 	for _, h := range hooks {

@@ -1,16 +1,18 @@
 package admissions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/agext/levenshtein"
 	"github.com/spf13/pflag"
 )
 
-// Selection is the flags that say which plugins run. They are kube-apiserver's,
-// with its rules, and --api-server-plugins.
+// Selection holds the flags that enable plugins: kube-apiserver's flags, with the same rules, and
+// --api-server-plugins.
 type Selection struct {
 	Enable, Disable []string
 	// Control is nil unless the flag was given.
@@ -28,49 +30,47 @@ const (
 
 // AddFlags adds the flags to fs.
 func (s *Selection) AddFlags(fs *pflag.FlagSet) {
-	all := strings.Join(Names(), ", ")
-	fs.StringSliceVar(&s.Enable, enableFlag, nil, "Admission plugins to run besides those that are on by default. The order is irrelevant. Comma-delimited list of: "+all+".")
+	fs.StringSliceVar(&s.Enable, enableFlag, nil, "Admission plugins to run besides those that are on by default, as a comma-delimited list. The order is irrelevant.")
 	fs.StringSliceVar(&s.Disable, disableFlag, nil, "Admission plugins not to run although they are on by default. A name that is enabled too is run, with a warning.")
 	fs.StringSliceVar(&s.Control, controlFlag, nil, "Exactly these admission plugins and no others. Deprecated: use --enable-admission-plugins and --disable-admission-plugins, which cannot be given together with it.")
 	fs.StringSliceVar(&s.APIServer, apiServerFlag, []string{"default"}, `What the API server already runs: "default" for the plugins that are on by default in kube-apiserver, "none", or a list. A plugin that is on by default is left out if the API server runs it; one that is named in another flag always runs.`)
 }
 
-// Enabled returns the plugins that are to run, in kube-apiserver's order, and
-// warnings. The error names all mistakes.
-func (s *Selection) Enabled() (names, warnings []string, err error) {
+// Enabled returns the enabled plugins, in the order of the list, and warnings. A plugin that kube-apiserver
+// does not have is off by default. The error names all mistakes.
+func (s *Selection) Enabled(l List) (names, warnings []string, err error) {
 	if s.Control != nil && (s.Enable != nil || s.Disable != nil) {
 		return nil, nil, fmt.Errorf("--%s cannot be given together with --%s or --%s", controlFlag, enableFlag, disableFlag)
 	}
-	err = errors.Join(known(enableFlag, s.Enable), known(disableFlag, s.Disable), known(controlFlag, s.Control))
+	err = errors.Join(l.known(enableFlag, s.Enable), l.known(disableFlag, s.Disable), l.known(controlFlag, s.Control))
 	running, apiErr := s.apiServer()
 	if err = errors.Join(err, apiErr); err != nil {
 		return nil, nil, err
 	}
-	exists := Names()
-	for _, p := range upstream() {
-		on := p.defaultOn && !running[p.name]
+	upstream := upstreamByName()
+	for _, name := range l.Names() {
+		on := upstream[name].defaultOn && !running[name]
 		switch {
-		case !slices.Contains(exists, p.name):
-			continue
 		case s.Control != nil:
-			on = slices.Contains(s.Control, p.name)
-		case slices.Contains(s.Enable, p.name):
-			if slices.Contains(s.Disable, p.name) {
-				warnings = append(warnings, fmt.Sprintf("%s is in both --%s and --%s: it runs", p.name, enableFlag, disableFlag))
+			on = slices.Contains(s.Control, name)
+		case slices.Contains(s.Enable, name):
+			if slices.Contains(s.Disable, name) {
+				warnings = append(warnings, fmt.Sprintf("%s is in both --%s and --%s: it runs", name, enableFlag, disableFlag))
 			}
 			on = true
-		case slices.Contains(s.Disable, p.name):
+		case slices.Contains(s.Disable, name):
 			on = false
 		}
 		if on {
-			names = append(names, p.name)
+			names = append(names, name)
 		}
 	}
 	return names, warnings, nil
 }
 
-func known(flag string, names []string) error {
-	exists := Names()
+// known returns an error for each name in a flag that is not in the list.
+func (l List) known(flag string, names []string) error {
+	exists := l.Names()
 	var errs []error
 	for _, name := range names {
 		p := upstreamByName()[name]
@@ -81,10 +81,28 @@ func known(flag string, names []string) error {
 		case p.excuse != "":
 			errs = append(errs, fmt.Errorf("--%s: %s is not in Postern: %s", flag, name, p.excuse))
 		default:
-			errs = append(errs, fmt.Errorf("--%s: there is no plugin %q; there are: %s", flag, name, strings.Join(exists, ", ")))
+			errs = append(errs, fmt.Errorf("--%s: %s", flag, l.unknown(name)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// maxSuggestion is the largest edit distance between a misspelt name and the suggested name.
+const maxSuggestion = 5
+
+// unknown returns an error for an unknown plugin name, and suggests the most similar name.
+func (l List) unknown(name string) string {
+	names := l.Names()
+	distance := func(other string) int {
+		return levenshtein.Distance(strings.ToLower(strings.TrimSpace(name)), strings.ToLower(other), nil)
+	}
+	if len(names) > 0 {
+		likeliest := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+		if distance(likeliest) <= min(maxSuggestion, len(likeliest)/2) {
+			return fmt.Sprintf("there is no plugin %q, did you mean %s?", name, likeliest)
+		}
+	}
+	return fmt.Sprintf("there is no plugin %q; there are: %s", name, strings.Join(names, ", "))
 }
 
 // apiServer returns the plugins that the API server already runs.

@@ -20,11 +20,11 @@ func enabled(t *testing.T, args ...string) (names, warnings []string, err error)
 	if err := fs.Parse(args); err != nil {
 		t.Fatalf("Parsing %q: %v", args, err)
 	}
-	return s.Enabled()
+	return s.Enabled(admissions.Families())
 }
 
-// TestSelection is about the plugins that flags choose. AlwaysPullImages is off by
-// default in kube-apiserver, LimitRanger and Priority are on.
+// TestSelection covers the flags that enable plugins. In kube-apiserver AlwaysPullImages is off by default;
+// LimitRanger and Priority are on.
 func TestSelection(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args     []string
@@ -103,7 +103,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// TestSelectionIsInOrder has the order of flags be irrelevant.
+// TestSelectionIsInOrder checks that the order of names in a flag does not matter.
 func TestSelectionIsInOrder(t *testing.T) {
 	want := []string{"LimitRanger", "AlwaysPullImages", "Priority"}
 	for _, list := range []string{"Priority,AlwaysPullImages,LimitRanger", "AlwaysPullImages,LimitRanger,Priority"} {
@@ -116,15 +116,17 @@ func TestSelectionIsInOrder(t *testing.T) {
 	}
 }
 
-// TestSelectionMistakes is about flags that stop the start. Each message names
-// the flag.
+// TestSelectionMistakes covers flags that stop the start. Each message names the flag.
 func TestSelectionMistakes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		want []string
 	}{
+		"a misspelt name": {
+			[]string{"--enable-admission-plugins=AlwaysPullImage"}, []string{`--enable-admission-plugins: there is no plugin "AlwaysPullImage", did you mean AlwaysPullImages?`},
+		},
 		"an unknown name": {
-			[]string{"--enable-admission-plugins=AlwaysPullImage"}, []string{`--enable-admission-plugins: there is no plugin "AlwaysPullImage"; there are: `, "AlwaysPullImages"},
+			[]string{"--enable-admission-plugins=Gatekeeper"}, []string{`--enable-admission-plugins: there is no plugin "Gatekeeper"; there are: `, "AlwaysPullImages"},
 		},
 		"an unknown name not to run": {
 			[]string{"--disable-admission-plugins=alwayspullimages"}, []string{`--disable-admission-plugins: there is no plugin "alwayspullimages"`},

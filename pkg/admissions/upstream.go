@@ -1,18 +1,18 @@
 package admissions
 
-// upstreamPlugin is an admission plugin that kube-apiserver has, or once had.
+// upstreamPlugin is a current or former admission plugin of kube-apiserver.
 type upstreamPlugin struct {
 	name string
-	// defaultOn says that kube-apiserver runs it unless told otherwise.
+	// defaultOn means that kube-apiserver enables the plugin by default.
 	defaultOn bool
-	// through says that Postern is called through it, so it cannot be in Postern.
+	// through means that the API server calls Postern through this plugin, so Postern cannot contain it.
 	through bool
-	// excuse is why it is not in Postern, for one that never will be.
+	// excuse is the reason why Postern will never implement the plugin.
 	excuse string
 }
 
-// upstream lists them in the recommended order of kube-apiserver v1.37.1
-// (pkg/kubeapiserver/options/plugins.go), the removed ones where they last stood.
+// upstream lists the plugins in the recommended order of kube-apiserver v1.37.1
+// (pkg/kubeapiserver/options/plugins.go). Removed plugins keep their last position.
 func upstream() []upstreamPlugin {
 	return []upstreamPlugin{
 		{name: "AlwaysAdmit"},

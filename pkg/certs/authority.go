@@ -2,161 +2,190 @@ package certs
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
-const (
-	defaultValidity   = 7 * 24 * time.Hour
-	defaultCAValidity = 10 * 365 * 24 * time.Hour
-
-	// storeInterval is how often the store is read again and the clock looked at.
-	storeInterval = time.Minute
-
-	// storeTimeout keeps a store that hangs from stopping the renewal.
-	storeTimeout = 15 * time.Second
-)
-
-// Options are what an Authority's certificates are like.
-type Options struct {
-	// DNSNames and IPs are what clients call the server. There must be one at least.
-	DNSNames []string
-	IPs      []net.IP
-
-	// Validity is how long a serving certificate lasts: seven days where it is not set.
-	Validity time.Duration
-
-	// CAValidity is how long the CA lasts if this process makes it: ten years where it is not set.
-	CAValidity time.Duration
-
-	// Clock is the real one where it is not set.
-	Clock clock.WithTicker
-}
-
-// Authority is the Source that signs its own serving certificate with the CA of a Store, and renews it at two
-// thirds of its life, or at once when another CA signs.
+// Authority is the Source that signs its own serving certificate with the CA of a Store. It renews the certificate at
+// two thirds of its life. When a new CA is to sign, the Authority waits until clients hold the new CA. It takes the
+// steps of a CA rotation, and repairs a lost CA.
 type Authority struct {
 	current
 	store   Store
 	options Options
-	signer  *x509.Certificate // The one that signed what is served.
+
+	// Only the constructor and then the goroutine of Run use the fields below.
+
+	// ca is the CA that was loaded last, or nil if no CA was loaded.
+	ca *CA
+	// signed is the CA that signed the serving certificate. It is nil while the serving certificate is a makeshift.
+	signed *keyPair
+	// known are the CAs that could sign again.
+	known []*keyPair
+	// lost is the time since which the stored CA has been missing or broken.
+	lost time.Time
 }
 
-// NewAuthority loads the CA, or makes it where there is none, and signs the first certificate.
+// NewAuthority loads the CA, or creates it if there is none, and signs the first certificate. If that fails, the
+// Authority is not ready, reports the reason, and tries again.
 func NewAuthority(ctx context.Context, store Store, o Options) (*Authority, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	a := &Authority{current: current{clock: o.Clock}, store: store, options: o}
-	ca, err := store.Load(ctx)
-	if errors.Is(err, ErrNoCA) {
-		ca, err = a.create(ctx)
+	a := &Authority{current: newCurrent(o.Clock, o.Settle), store: store, options: o}
+	if o.Registered != nil {
+		bundles, err := o.Registered(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Could not look up which CAs are registered")
+		} else {
+			a.Held(bundles)
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("loading the CA: %w", err)
-	}
-	if err := a.use(ctx, ca); err != nil {
-		return nil, fmt.Errorf("signing with the CA: %w", err)
+	if err := a.refresh(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "There is no CA to sign with yet, not ready")
 	}
 	return a, nil
 }
 
 // Run implements Source.
 func (a *Authority) Run(ctx context.Context) error {
-	// A certificate that lasts minutes, as in a trial, has to be looked at more often.
-	every := max(time.Second, min(storeInterval, a.options.Validity/10))
-	a.poll(ctx, every, a.refresh)
+	a.poll(ctx, a.options.interval(), a.refresh)
 	return nil
 }
 
-// refresh renews only with a CA that the store holds at this moment. Were one signed with a CA remembered from
-// earlier, nobody could tell when the last certificate of an old CA is gone.
+// Problem returns why there is no CA to sign with, or nil if there is one.
+func (a *Authority) Problem() error { return a.served.Load().problem }
+
+// refresh takes the next step with the stored CA. If the store cannot be read, the CA that was loaded before stays in
+// use, so the replica still renews its certificate.
 func (a *Authority) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	ca, err := a.store.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("loading the CA: %w", err)
+	now := a.clock.Now()
+	ca, failure := a.load(ctx, now)
+	if failure == nil {
+		ca, failure = a.advance(ctx, ca, now)
 	}
-	return a.use(ctx, ca)
+	if ca != nil {
+		a.ca = ca
+	}
+	if a.ca == nil {
+		return errors.Join(failure, a.makeshift(failure))
+	}
+	return errors.Join(failure, a.use(ctx, a.ca))
 }
 
-func (a *Authority) create(ctx context.Context) (*CA, error) {
-	made, err := newCA(a.clock.Now(), a.options.CAValidity)
-	if err != nil {
-		return nil, err
-	}
-	kept, err := a.store.Create(ctx, made)
-	if err == nil && kept.cert.Equal(made.cert) {
-		klog.FromContext(ctx).Info("CA created", "notAfter", kept.cert.NotAfter)
-	}
-	return kept, err
-}
-
-// use publishes the bundle of the CA, and has it sign if there is a reason to.
+// use serves a certificate that the CA signed, and publishes the bundle of the CA.
 func (a *Authority) use(ctx context.Context, ca *CA) error {
 	now := a.clock.Now()
-	if err := ca.valid(now); err != nil {
+	a.remember(ca, now)
+	signer := a.choose(ca, now)
+	if signer.expired(now) {
+		return fmt.Errorf("the CA %s expired at %s", shortName(signer.cert), signer.cert.NotAfter.Format(time.RFC3339))
+	}
+	next := served{anchor: signer.cert, bundle: ca.bundle}
+	if !ca.publishes(signer.cert) {
+		next.bundle = append(slices.Clone(ca.bundle), signer.cert)
+	}
+	var err error
+	if next.pathKeys, err = a.derive(ca, signer); err != nil {
 		return err
 	}
-	reason := a.due(ca, now)
+	reason := a.due(signer, now)
 	if reason == "" {
-		a.replace(a.served.Load().cert, ca.bundle)
-		return nil
-	}
-	cert, err := ca.issue(&a.options, now)
-	if err != nil {
+		next.cert = a.served.Load().cert
+	} else if next.cert, err = signer.issue(&a.options, now); err != nil {
 		return err
 	}
-	a.replace(cert, ca.bundle)
-	a.signer = ca.cert
-	klog.FromContext(ctx).Info("Serving certificate signed", "reason", reason, "notAfter", cert.Leaf.NotAfter)
+	a.signed = signer
+	a.replace(next)
+	a.options.Metrics.expiry(ca.signer.cert.NotAfter)
+	if reason != "" {
+		klog.FromContext(ctx).Info("Serving certificate signed", "reason", reason, "ca", shortName(signer.cert), "notAfter", next.cert.Leaf.NotAfter)
+	}
 	return nil
 }
 
-// due returns why the certificate is to be signed anew, or nothing. One that ends with the CA is not: the next
-// would end at the same moment.
-func (a *Authority) due(ca *CA, now time.Time) string {
-	if a.signer == nil {
+// choose returns the CA to sign with. It is the signer of the stored CA, unless clients do not hold that signer yet
+// and hold another known CA.
+func (a *Authority) choose(ca *CA, now time.Time) *keyPair {
+	if a.trusts(ca.signer.cert, now) && !ca.signer.expired(now) {
+		return ca.signer
+	}
+	candidates := slices.Clone(a.known)
+	if a.signed != nil {
+		candidates = append([]*keyPair{a.signed}, candidates...)
+	}
+	for _, p := range candidates {
+		if a.holds(p.cert) && !p.expired(now) {
+			return p
+		}
+	}
+	if a.signed != nil && !a.signed.expired(now) {
+		return a.signed
+	}
+	return ca.signer
+}
+
+// remember keeps the keys of the loaded CAs, newest first.
+func (a *Authority) remember(ca *CA, now time.Time) {
+	pairs := []*keyPair{ca.signer}
+	if ca.next != nil {
+		pairs = append(pairs, ca.next)
+	}
+	for _, p := range a.known {
+		if !p.expired(now) && !slices.ContainsFunc(pairs, func(q *keyPair) bool { return q.cert.Equal(p.cert) }) {
+			pairs = append(pairs, p)
+		}
+	}
+	a.known = pairs[:min(len(pairs), maxKnown)]
+}
+
+// derive returns the path keys. The first key is that of the CA that signs for this replica, because every replica
+// has loaded that CA.
+func (a *Authority) derive(ca *CA, signer *keyPair) ([][]byte, error) {
+	pairs := []*keyPair{signer, ca.signer}
+	if ca.next != nil {
+		pairs = append(pairs, ca.next)
+	}
+	var keys [][]byte
+	add := func(key []byte) {
+		if len(key) > 0 && !slices.ContainsFunc(keys, func(k []byte) bool { return slices.Equal(k, key) }) {
+			keys = append(keys, key)
+		}
+	}
+	for _, p := range pairs {
+		key, err := p.pathKey()
+		if err != nil {
+			return nil, err
+		}
+		add(key)
+	}
+	for _, l := range ca.leaving {
+		add(l.PathKey)
+	}
+	return keys, nil
+}
+
+// due returns the reason to sign a new certificate, or an empty string. A certificate that expires with the CA is not
+// renewed, because the next one would expire at the same time.
+func (a *Authority) due(signer *keyPair, now time.Time) string {
+	if a.signed == nil {
 		return "there was none"
 	}
-	if !a.signer.Equal(ca.cert) {
+	if !a.signed.cert.Equal(signer.cert) {
 		return "another CA signs"
 	}
 	leaf := a.served.Load().cert.Leaf
 	if now.Before(leaf.NotBefore) {
 		return "the clock was set back"
 	}
-	issued := leaf.NotBefore.Add(backdate)
-	renewal := issued.Add(leaf.NotAfter.Sub(issued) * 2 / 3)
-	if !now.Before(renewal) && leaf.NotAfter.Before(ca.cert.NotAfter) {
+	if !now.Before(renewal(leaf.NotBefore, leaf.NotAfter)) && leaf.NotAfter.Before(signer.cert.NotAfter) {
 		return "two thirds of its life are over"
 	}
 	return ""
-}
-
-// complete checks the options and fills in those that are not set.
-func (o *Options) complete() error {
-	if len(o.DNSNames) == 0 && len(o.IPs) == 0 {
-		return errors.New("a serving certificate needs a DNS name or an IP address")
-	}
-	if o.Validity < 0 || o.CAValidity < 0 {
-		return errors.New("the validity of a certificate must not be negative")
-	}
-	if o.Validity == 0 {
-		o.Validity = defaultValidity
-	}
-	if o.CAValidity == 0 {
-		o.CAValidity = defaultCAValidity
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	return nil
 }

@@ -1,15 +1,17 @@
-// Package certs is where a webhook server's certificate comes from, and the CA bundle that clients verify it
-// by. An Authority signs its own short-lived certificates with a CA that all replicas share through a Store:
-// the serving key never leaves memory, so there is no volume, no job and no restart. Files serves a
-// certificate that somebody else keeps up to date. Both are a Source.
+// Package certs provides the certificate of a webhook server, and the CA bundle by which clients verify the server.
+// An Authority signs its own short-lived certificates with a CA that all replicas share through a Store. The serving
+// key never leaves memory, so no volume, job or restart is needed. Files serves a certificate that is managed
+// elsewhere. Both implement Source.
 package certs
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,28 +19,38 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Source is where a server's certificate and the CA bundle that clients verify it by come from. All but Run
-// may be called from any number of goroutines.
+// Source provides a server's certificate and the CA bundle by which clients verify the server. All methods except Run
+// are safe for concurrent use.
 type Source interface {
-	// GetCertificate is the callback of that name in tls.Config. It takes no lock.
+	// GetCertificate is the callback of the same name in tls.Config. It takes no lock.
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Bundle is the PEM of the CAs by which clients are to verify the server. Nothing means those that the
+	// Bundle returns the CAs in PEM by which clients verify the server. An empty bundle means the CAs that the
 	// client's system trusts.
 	Bundle() []byte
 
-	// Changed is closed once the bundle of this moment has been replaced. Whoever hands the bundle on asks
-	// for the channel first and for the bundle second; then no change falls between the two.
+	// PathKeys returns secrets of 32 bytes that all replicas share. They are derived from the private keys of the
+	// CAs. The first key belongs to the CA that signs and is the one to register. The other keys belong to CAs that
+	// are about to sign or have signed. Paths that were registered with them are still accepted. The list is empty if
+	// the certificate is managed elsewhere.
+	PathKeys() [][]byte
+
+	// Changed returns a channel that is closed once the current bundle or path keys have been replaced. A caller gets
+	// the channel first and the bundle second. Then no change between the two is missed.
 	Changed() <-chan struct{}
 
-	// Run keeps the certificate and the bundle current until ctx ends, and then returns nil. What it cannot
-	// renew it goes on serving. It is called once.
+	// Held takes the bundles by which clients verify the server now: one for each way to reach it, and none if no
+	// client has a bundle. It returns the CAs that a bundle lacks, or nothing.
+	Held(bundles [][]byte) (missing []byte)
+
+	// Run keeps the certificate and the bundle current until ctx ends, and then returns nil. If a renewal fails, the
+	// Source keeps serving the old certificate. Run is called once.
 	Run(ctx context.Context) error
 
-	// Ready is nil while the certificate served is valid.
+	// Ready returns nil while the serving certificate is valid and clients accept it.
 	Ready() error
 
-	// NotAfter is when the certificate served expires.
+	// NotAfter returns when the serving certificate expires.
 	NotAfter() time.Time
 }
 
@@ -47,18 +59,36 @@ var (
 	_ Source = (*Files)(nil)
 )
 
-// current is what a Source serves now. A single goroutine replaces it: that of the constructor, then that of
-// Run. Everybody else only reads.
+// current holds what a Source serves now, and what the Source knows about its clients. Only the constructor, and then
+// the goroutine of Run, replaces the served values. All other goroutines only read them.
 type current struct {
 	clock  clock.WithTicker
+	settle time.Duration
 	served atomic.Pointer[served]
+	// kick makes Run refresh before the next tick.
+	kick chan struct{}
+
+	mu         *sync.Mutex
+	registered *registered
 }
 
-// served belongs together and is therefore replaced together. It is never changed.
+// served holds values that are replaced together. A served is never modified.
 type served struct {
-	cert    *tls.Certificate
-	bundle  []byte
+	cert     *tls.Certificate
+	bundle   []*x509.Certificate
+	pathKeys [][]byte
+	// anchor is the CA in the bundle that verifies cert. It is nil if clients need no CA from this Source.
+	anchor *x509.Certificate
+	// problem is the reason why the Source cannot be ready.
+	problem error
 	changed chan struct{}
+}
+
+func newCurrent(c clock.WithTicker, settle time.Duration) current {
+	return current{
+		clock: c, settle: settle, kick: make(chan struct{}, 1), mu: &sync.Mutex{},
+		registered: &registered{vouched: map[string]bool{}},
+	}
 }
 
 // GetCertificate implements Source.
@@ -66,9 +96,17 @@ func (c *current) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return c.served.Load().cert, nil
 }
 
-// Bundle implements Source. The caller may keep and change what it gets.
-func (c *current) Bundle() []byte {
-	return bytes.Clone(c.served.Load().bundle)
+// Bundle implements Source.
+func (c *current) Bundle() []byte { return encode(c.served.Load().bundle...) }
+
+// PathKeys implements Source.
+func (c *current) PathKeys() [][]byte {
+	keys := c.served.Load().pathKeys
+	out := make([][]byte, len(keys))
+	for i, key := range keys {
+		out[i] = bytes.Clone(key)
+	}
+	return out
 }
 
 // Changed implements Source.
@@ -76,16 +114,45 @@ func (c *current) Changed() <-chan struct{} {
 	return c.served.Load().changed
 }
 
+// Held implements Source. It wakes Run only if the registered bundles have changed.
+func (c *current) Held(bundles [][]byte) (missing []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.registered.update(bundles, c.clock.Now()) {
+		c.again()
+	}
+	s := c.served.Load()
+	if s == nil || s.anchor == nil || len(bundles) == 0 || c.registered.holds(s.anchor) {
+		return nil
+	}
+	return encode(s.anchor)
+}
+
+// again makes Run refresh once more, before the next tick.
+func (c *current) again() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
 // Ready implements Source.
 func (c *current) Ready() error {
-	leaf, now := c.served.Load().cert.Leaf, c.clock.Now()
-	if now.After(leaf.NotAfter) {
+	s, now := c.served.Load(), c.clock.Now()
+	leaf := s.cert.Leaf
+	switch {
+	case s.problem != nil:
+		return s.problem
+	case now.After(leaf.NotAfter):
 		return fmt.Errorf("the serving certificate expired at %s", leaf.NotAfter.Format(time.RFC3339))
-	}
-	if now.Before(leaf.NotBefore) {
+	case now.Before(leaf.NotBefore):
 		return fmt.Errorf("the serving certificate is not valid before %s", leaf.NotBefore.Format(time.RFC3339))
+	case s.anchor == nil || c.trusts(s.anchor, now):
+		return nil
+	case c.holds(s.anchor):
+		return fmt.Errorf("the CA %s was registered only now: waiting %v for the API servers to learn of it", shortName(s.anchor), c.settle)
 	}
-	return nil
+	return fmt.Errorf("the CA %s is not in the caBundle of every registered webhook", shortName(s.anchor))
 }
 
 // NotAfter implements Source.
@@ -93,29 +160,61 @@ func (c *current) NotAfter() time.Time {
 	return c.served.Load().cert.Leaf.NotAfter
 }
 
-// replace tells those who wait for a change only after the new bundle can be read, and only if it is new.
-func (c *current) replace(cert *tls.Certificate, bundle []byte) {
+func (c *current) trusts(crt *x509.Certificate, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.registered.trusts(crt, now, c.settle)
+}
+
+func (c *current) settled(crt *x509.Certificate, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.registered.settled(crt, now, c.settle)
+}
+
+func (c *current) holds(crt *x509.Certificate) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.registered.holds(crt)
+}
+
+// unsigned reports whether no known client verifies by a CA.
+func (c *current) unsigned() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.registered.clients
+}
+
+// replace replaces the served values. It announces the change after the new bundle can be read, and only if the
+// bundle or a path key is new.
+func (c *current) replace(next served) {
 	old := c.served.Load()
-	if old != nil && bytes.Equal(old.bundle, bundle) {
-		c.served.Store(&served{cert: cert, bundle: old.bundle, changed: old.changed})
+	if old != nil && sameBundle(old.bundle, next.bundle) && slices.EqualFunc(old.pathKeys, next.pathKeys, bytes.Equal) {
+		next.changed = old.changed
+		c.served.Store(&next)
 		return
 	}
-	c.served.Store(&served{cert: cert, bundle: bundle, changed: make(chan struct{})})
+	next.changed = make(chan struct{})
+	c.served.Store(&next)
 	if old != nil {
 		close(old.changed)
 	}
 }
 
-// serves says whether nothing would change by replacing what is served with these.
-func (c *current) serves(cert *tls.Certificate, bundle []byte) bool {
+// serves reports whether the served certificate and bundle already equal those of next.
+func (c *current) serves(next served) bool {
 	now := c.served.Load()
-	return now != nil && bytes.Equal(now.bundle, bundle) &&
-		slices.EqualFunc(now.cert.Certificate, cert.Certificate, bytes.Equal)
+	return now != nil && sameBundle(now.bundle, next.bundle) &&
+		slices.EqualFunc(now.cert.Certificate, next.cert.Certificate, bytes.Equal)
 }
 
-// poll calls refresh at every tick until ctx ends. It is a short tick and a look at the wall clock, not a timer
-// set to the moment of renewal, because the monotonic clock that timers run on stops while a machine is
-// suspended. An outage is logged when it begins and when it ends, however long it lasts.
+func sameBundle(a, b []*x509.Certificate) bool {
+	return slices.EqualFunc(a, b, (*x509.Certificate).Equal)
+}
+
+// poll calls refresh at every tick until ctx ends, and when it is kicked. It compares the wall clock at short ticks
+// instead of using a timer for the moment of renewal, because the monotonic clock of timers stops while a machine is
+// suspended. poll logs an outage when it begins and when it ends.
 func (c *current) poll(ctx context.Context, every time.Duration, refresh func(context.Context) error) {
 	logger := klog.FromContext(ctx)
 	ticker := c.clock.NewTicker(every)
@@ -125,6 +224,7 @@ func (c *current) poll(ctx context.Context, every time.Duration, refresh func(co
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
+		case <-c.kick:
 		}
 		err := refresh(ctx)
 		switch {

@@ -130,10 +130,26 @@ func TestBrokenFolders(t *testing.T) {
 			if err := test.breakIt(dir); err != nil {
 				t.Fatal(err)
 			}
-			_, err := certs.NewAuthority(logging(t), certs.NewDirStore(dir), options(newClock()))
+			err := newAuthority(t, certs.NewDirStore(dir), options(newClock())).Ready()
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Error %v, want one with %q", err, test.want)
 			}
 		})
+	}
+}
+
+// wantFiles wants the folder to hold just these.
+func wantFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, entry := range entries {
+		got = append(got, entry.Name())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Files (-want +got):\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -15,18 +16,18 @@ import (
 // fileInterval is how often the files are read again.
 const fileInterval = 5 * time.Second
 
-// Files is the Source that serves a certificate from files which somebody else renews: cert-manager, or a
-// Secret mounted into the pod. It reads what is in them instead of watching them, so it does not matter whether
-// they are written in place, renamed over or, as Kubernetes does, swapped by a symbolic link.
+// Files is the Source that serves a certificate from files that are renewed elsewhere: by cert-manager, or from a
+// Secret mounted into the pod. It reads the content of the files instead of watching them. The files may therefore be
+// written in place, replaced by a rename or, as Kubernetes does, switched by a symbolic link.
 type Files struct {
 	current
 	certFile, keyFile, bundleFile string
 }
 
-// NewFiles reads the files. Without a bundle file, clients verify by what their system trusts. A certificate
-// that has expired is no error here, because the next one may be written at any time; it is not ready.
+// NewFiles reads the files. Without a bundle file, clients verify by the CAs of their system. An expired certificate
+// is no error, because the next one may be written at any time. Until then the Source is not ready.
 func NewFiles(ctx context.Context, certFile, keyFile, bundleFile string, c clock.WithTicker) (*Files, error) {
-	f := &Files{current: current{clock: c}, certFile: certFile, keyFile: keyFile, bundleFile: bundleFile}
+	f := &Files{current: newCurrent(c, DefaultSettle), certFile: certFile, keyFile: keyFile, bundleFile: bundleFile}
 	if err := f.refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -39,23 +40,46 @@ func (f *Files) Run(ctx context.Context) error {
 	return nil
 }
 
-// refresh takes all the files or none. A pair that is half written, or that the bundle does not vouch for yet,
-// is one that somebody is still writing.
+// refresh uses all the files or none. An incomplete pair, or a pair that the bundle does not verify yet, is still
+// being written.
 func (f *Files) refresh(ctx context.Context) error {
 	cert, err := f.pair()
 	if err != nil {
 		return err
 	}
-	bundle, err := f.bundle(cert)
+	bundle, anchor, err := f.bundle(cert)
 	if err != nil {
 		return err
 	}
-	if f.serves(cert, bundle) {
+	next := served{cert: cert, bundle: bundle, anchor: anchor}
+	if f.tooEarly(next) {
+		f.replace(f.keepServing(next))
 		return nil
 	}
-	f.replace(cert, bundle)
+	if f.serves(next) {
+		return nil
+	}
+	f.replace(next)
 	klog.FromContext(ctx).Info("Serving certificate loaded", "certFile", f.certFile, "notAfter", cert.Leaf.NotAfter)
 	return nil
+}
+
+// tooEarly reports whether clients do not hold the CA of the next certificate yet, but hold the CA of the present
+// one.
+func (f *Files) tooEarly(next served) bool {
+	old, now := f.served.Load(), f.clock.Now()
+	return old != nil && next.anchor != nil && old.anchor != nil && !next.anchor.Equal(old.anchor) &&
+		!f.trusts(next.anchor, now) && f.holds(old.anchor) && now.Before(old.cert.Leaf.NotAfter)
+}
+
+// keepServing returns the present certificate with the bundle of the next one.
+func (f *Files) keepServing(next served) served {
+	old := f.served.Load()
+	next.cert, next.anchor = old.cert, old.anchor
+	if !slices.ContainsFunc(next.bundle, old.anchor.Equal) {
+		next.bundle = append(slices.Clone(next.bundle), old.anchor)
+	}
+	return next
 }
 
 func (f *Files) pair() (*tls.Certificate, error) {
@@ -74,42 +98,43 @@ func (f *Files) pair() (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// bundle reads the bundle and has it verify the certificate, as clients will: they would refuse a server whose
-// certificate and bundle come from two different CAs.
-func (f *Files) bundle(cert *tls.Certificate) ([]byte, error) {
+// bundle reads the bundle and verifies the certificate with it, as clients will: they refuse a server whose
+// certificate is signed by a CA outside the bundle. The anchor is the certificate in the bundle that verifies the
+// serving certificate.
+func (f *Files) bundle(cert *tls.Certificate) (bundle []*x509.Certificate, anchor *x509.Certificate, err error) {
 	if f.bundleFile == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	data, err := os.ReadFile(f.bundleFile)
 	if err != nil {
-		return nil, fmt.Errorf("reading the CA bundle: %w", err)
+		return nil, nil, fmt.Errorf("reading the CA bundle: %w", err)
 	}
-	certs, err := parseCerts(entry{name: f.bundleFile, data: data})
+	bundle, err = parseCerts(entry{name: f.bundleFile, data: data})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
-	for _, c := range certs {
+	for _, c := range bundle {
 		roots.AddCert(c)
 	}
 	for _, der := range cert.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
-			return nil, fmt.Errorf("%s: parsing the chain: %w", f.certFile, err)
+			return nil, nil, fmt.Errorf("%s: parsing the chain: %w", f.certFile, err)
 		}
 		intermediates.AddCert(c)
 	}
-	_, err = cert.Leaf.Verify(x509.VerifyOptions{
+	chains, err := cert.Leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: intermediates, CurrentTime: within(cert.Leaf, f.clock.Now()),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("verifying %s by %s: %w", f.certFile, f.bundleFile, err)
+		return nil, nil, fmt.Errorf("verifying %s by %s: %w", f.certFile, f.bundleFile, err)
 	}
-	return data, nil
+	return bundle, chains[0][len(chains[0])-1], nil
 }
 
-// within is the moment nearest to now at which the certificate is valid. Whether it is valid now is Ready's to
-// say.
+// within returns the moment nearest to now at which the certificate is valid. Ready checks whether the certificate is
+// valid now.
 func within(crt *x509.Certificate, now time.Time) time.Time {
 	if now.Before(crt.NotBefore) {
 		return crt.NotBefore

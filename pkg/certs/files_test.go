@@ -20,7 +20,7 @@ import (
 
 const filePoll = 5 * time.Second
 
-// pems is what the three files hold.
+// pems holds the content of the three files.
 type pems struct{ bundle, cert, key []byte }
 
 // servingPair is what an Authority serves, as the files of somebody else: the bundle is the certificate itself.
@@ -38,7 +38,7 @@ func servingPair(t *testing.T, a *certs.Authority) (bundle, cert, key []byte) {
 	return cert, cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// issued is a certificate of a CA of its own.
+// issued returns a certificate that its own new CA signed.
 func issued(t *testing.T, c *clocktesting.FakeClock) pems {
 	t.Helper()
 	a := newAuthority(t, secretStore(fake.NewClientset()), options(c))
@@ -196,5 +196,41 @@ func TestBrokenFiles(t *testing.T) {
 	}
 	if _, err := newFiles(t, t.TempDir(), clock); err == nil {
 		t.Error("Files that are not there were accepted")
+	}
+}
+
+// TestFilesWaitForTheirClients has another CA in the files, which clients do not hold yet.
+func TestFilesWaitForTheirClients(t *testing.T) {
+	clock, dir := newClock(), t.TempDir()
+	old, next := issued(t, clock), issued(t, clock)
+	old.write(t, dir)
+	f, err := newFiles(t, dir, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing := f.Held([][]byte{next.bundle}); !bytes.Equal(missing, old.bundle) || f.Ready() == nil {
+		t.Errorf("Got %q missing and ready: %v, want the bundle of the files missing", missing, f.Ready())
+	}
+	if missing := f.Held([][]byte{old.bundle}); missing != nil || f.Ready() == nil {
+		t.Errorf("Got %q missing and ready: %v, want to wait until clients have learnt of it", missing, f.Ready())
+	}
+	run(t, f, clock)
+	clock.Step(certs.DefaultSettle)
+	if err := f.Ready(); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+	before := leaf(t, f)
+	next.write(t, dir)
+	both := append(bytes.Clone(next.bundle), old.bundle...)
+	clock.Step(filePoll)
+	eventually(t, "both CAs are published", func() bool { return bytes.Equal(f.Bundle(), both) })
+	if !leaf(t, f).Equal(before) {
+		t.Error("The certificate is served before clients know its CA")
+	}
+	f.Held([][]byte{both})
+	clock.Step(certs.DefaultSettle)
+	eventually(t, "the next certificate is served", func() bool { return !leaf(t, f).Equal(before) })
+	if err := f.Ready(); err != nil {
+		t.Errorf("Ready: %v", err)
 	}
 }

@@ -95,32 +95,47 @@ func TestBrokenSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := maps.Clone(good)
 			maps.Copy(data, test.change)
-			wantRefused(t, data, 2026, prefix+test.want)
+			wantRefused(t, data, prefix+test.want)
 		})
 	}
-	t.Run("expired", func(t *testing.T) {
-		wantRefused(t, good, 2040, prefix+"tls.crt: the certificate of the CA expired at 2035-12-30T12:00:00Z")
-	})
 	t.Run("a leaf", func(t *testing.T) {
 		data := maps.Clone(good)
 		data["ca.crt"], data["tls.crt"], data["tls.key"] = servingPair(t, a)
-		wantRefused(t, data, 2026, prefix+"tls.crt: the certificate is not one of a CA")
+		wantRefused(t, data, prefix+"tls.crt: the certificate is not one of a CA")
 	})
 }
 
-// wantRefused wants an error that contains the text, and the Secret untouched.
-func wantRefused(t *testing.T, data map[string][]byte, year int, want string) {
+// wantRefused checks that a replica reports the text instead of becoming ready, and leaves the Secret unchanged.
+func wantRefused(t *testing.T, data map[string][]byte, want string) {
 	t.Helper()
 	client, clock := fake.NewClientset(secretOf(data)), newClock()
-	clock.SetTime(clock.Now().AddDate(year-clock.Now().Year(), 0, 0))
-	_, err := certs.NewAuthority(logging(t), secretStore(client), options(clock))
-	if err == nil || !strings.Contains(err.Error(), want) {
+	a := newAuthority(t, secretStore(client), options(clock))
+	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Error %v, want one with %q", err, want)
+	}
+	if len(a.Bundle()) != 0 || len(a.PathKeys()) != 0 {
+		t.Errorf("It publishes %s and %x", a.Bundle(), a.PathKeys())
+	}
+	if _, err := a.GetCertificate(nil); err != nil {
+		t.Errorf("Probes of the secure port get no answer: %v", err)
 	}
 	for _, action := range client.Actions() {
 		if action.GetVerb() != "get" {
 			t.Errorf("The broken Secret was touched: %s", action.GetVerb())
 		}
+	}
+}
+
+// TestExpiredCAIsReplaced checks that an expired CA is replaced at once, because no client accepts its certificates.
+func TestExpiredCAIsReplaced(t *testing.T) {
+	client, clock := fake.NewClientset(secretOf(madeSecret(t))), newClock()
+	clock.SetTime(clock.Now().AddDate(10, 0, 0))
+	a := newAuthority(t, secretStore(client), options(clock))
+	if err := a.Ready(); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+	if err := shake(t.Context(), listen(t, a), serverName, a.Bundle(), clock.Now()); err != nil {
+		t.Errorf("Handshake: %v", err)
 	}
 }
 
@@ -177,7 +192,7 @@ func TestAPIErrorsAreReturned(t *testing.T) {
 		client.PrependReactor(verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, refused
 		})
-		_, err := certs.NewAuthority(logging(t), secretStore(client), options(newClock()))
+		err := newAuthority(t, secretStore(client), options(newClock())).Ready()
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("Error of %s is %v, want Forbidden", verb, err)
 		}

@@ -20,7 +20,7 @@ import (
 // configKey names one webhook configuration.
 type configKey struct{ kind, name string }
 
-// desired returns the configurations as they should be, but for the generation.
+// desired returns the desired configurations, without their generation.
 func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
 	add := func(kind string, obj runtime.Object) error {
@@ -35,15 +35,15 @@ func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstru
 		out[configKey{kind, u.GetName()}] = u
 		return nil
 	}
-	bundle := r.bundle.Bundle()
+	at := endpoint{prefix: prefix(r.bundle.PathKeys()), bundle: r.bundle.Bundle()}
 	for _, s := range r.services {
 		if s.MutatingConfig != nil {
-			if err := add("MutatingWebhookConfiguration", r.deployment.mutating(s, bundle)); err != nil {
+			if err := add("MutatingWebhookConfiguration", r.deployment.mutating(s, at)); err != nil {
 				return nil, err
 			}
 		}
 		if s.ValidatingConfig != nil {
-			if err := add("ValidatingWebhookConfiguration", r.deployment.validating(s, bundle)); err != nil {
+			if err := add("ValidatingWebhookConfiguration", r.deployment.validating(s, at)); err != nil {
 				return nil, err
 			}
 		}
@@ -51,13 +51,14 @@ func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstru
 	return out, nil
 }
 
-// ensure applies a configuration unless the one in the store already says all
-// that it says. Server-side apply leaves the fields of others alone.
+// ensure applies a configuration, unless the stored configuration already has every field
+// of it. Server-side apply keeps the fields of other owners.
 func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, store cache.Store) error {
 	gen := r.generation
 	have, exists := stored(store, key.name)
 	if exists && generationOf(have).digest == gen.digest {
-		// Written by a replica of ours: it may keep its own time.
+		// A replica with the same services wrote this configuration, so its start time may
+		// stay.
 		gen = generationOf(have)
 	}
 	annotations := want.GetAnnotations()
@@ -66,14 +67,24 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	}
 	annotations[GenerationAnnotation] = gen.String()
 	want.SetAnnotations(annotations)
-	if exists && !r.exact {
-		joinBundles(want.Object, have.Object)
+	if exists {
+		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
+		if seen := r.registeredKey; seen != "" && seen == prefix(r.bundle.PathKeys()) {
+			keepSegments(want.Object, have.Object, r.bundle.PathKeys())
+		}
+		if covers(have.Object, want.Object) && !bundleToDrop(want.Object, have.Object) {
+			r.registered(key, nil)
+			return nil
+		}
+		// The applied configuration was made from the stored one. If the stored one is out
+		// of date, a CA could be lost.
+		want.SetResourceVersion(have.GetResourceVersion())
 	}
-	if exists && covers(have.Object, want.Object) {
-		r.registered(key, nil)
-		return nil
-	}
+	r.settled = false
 	err := r.apply(ctx, key, want)
+	if exists && apierrors.IsConflict(err) {
+		return nil // The event with the change follows.
+	}
 	if exists && apierrors.IsInvalid(err) {
 		err = r.replace(ctx, key, want)
 	}
@@ -88,8 +99,12 @@ func (r *Registrar) apply(ctx context.Context, key configKey, want *unstructured
 	data, err := json.Marshal(want)
 	if err == nil {
 		force := true
-		_, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.ApplyPatchType, data,
+		var now *unstructured.Unstructured
+		now, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.ApplyPatchType, data,
 			metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
+		if err == nil {
+			err = r.dropBundles(ctx, key, want, now)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("applying %s %s: %w", key.kind, key.name, err)
@@ -97,9 +112,9 @@ func (r *Registrar) apply(ctx context.Context, key configKey, want *unstructured
 	return nil
 }
 
-// replace replaces the list of webhooks as a whole. Apply cannot take away what
-// others wrote, and sometimes theirs and ours exclude each other: a webhook that
-// was given a service has no room for a URL.
+// replace replaces the list of webhooks as a whole. Apply cannot remove fields that others
+// wrote, and some of their fields exclude Postern's fields: a webhook cannot have both a
+// service and a URL.
 func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructured.Unstructured) error {
 	data, err := json.Marshal(map[string]any{"webhooks": want.Object["webhooks"]})
 	if err == nil {
@@ -136,8 +151,8 @@ func stored(store cache.Store, name string) (*unstructured.Unstructured, bool) {
 	return u, ok
 }
 
-// removeStale deletes a configuration that carries our label but belongs to no
-// service of ours, unless a newer Postern wrote it.
+// removeStale deletes a configuration that has the Postern label but belongs to no enabled
+// service, unless a newer Postern wrote it.
 func (r *Registrar) removeStale(ctx context.Context, kind string, u *unstructured.Unstructured, desired map[configKey]*unstructured.Unstructured) error {
 	if desired[configKey{kind, u.GetName()}] != nil || generationOf(u).newerThan(r.generation) {
 		return nil
@@ -150,8 +165,8 @@ func (r *Registrar) removeStale(ctx context.Context, kind string, u *unstructure
 	return nil
 }
 
-// remove deletes a configuration. It stamps it first, so that another Postern
-// that watches sees by whom it is deleted, and does not restore it.
+// remove deletes a configuration. It first marks the configuration with its generation, so
+// that other Postern replicas see which Postern deleted it and do not restore it.
 func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string, by generation) error {
 	stamp := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, GenerationAnnotation, by.String())
 	_, err := client.Resource(gvr).Patch(ctx, name, types.MergePatchType, []byte(stamp), metav1.PatchOptions{FieldManager: FieldManager})
@@ -164,8 +179,8 @@ func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersi
 	return nil
 }
 
-// Uninstall removes every configuration that carries our label and returns their
-// names. Posterns that still run do not restore them.
+// Uninstall removes every configuration that has the Postern label and returns their names.
+// Running Postern replicas do not restore them.
 func Uninstall(ctx context.Context, client dynamic.Interface) ([]string, error) {
 	var removed []string
 	by := generation{started: time.Now().UTC().Format(generationTime), digest: uninstalledDigest}
@@ -184,9 +199,10 @@ func Uninstall(ctx context.Context, client dynamic.Interface) ([]string, error) 
 	return removed, nil
 }
 
-// owner returns a reference to our namespace, with which the configurations are
-// deleted. Gone says that the namespace is being deleted, or has been, or that a
-// Service in it could not be called: then there is nothing to register.
+// owner returns an owner reference to Postern's namespace. The configurations are deleted
+// with that namespace. gone reports that the namespace is terminating or does not exist, or
+// that the API server could not call a Service in it. In that case there is nothing to
+// register.
 func (r *Registrar) owner(ctx context.Context) (ref *metav1.OwnerReference, gone bool, err error) {
 	ns, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, r.deployment.Namespace, metav1.GetOptions{})
 	switch {

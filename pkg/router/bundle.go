@@ -1,74 +1,203 @@
 package router
 
 import (
-	"bytes"
+	"context"
 	"encoding/base64"
-	"encoding/pem"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
-// joinBundles puts the CAs that are registered into the bundles of want, besides
-// ours. When a CA is replaced, replicas learn of it one after the other: one that
-// has not yet would undo what another has just registered, and that one in turn,
-// as long as they differ, and calls of one of them would fail. What is too much in
-// a bundle goes when ours changes, and at the next resync.
-func joinBundles(want, have map[string]any) {
-	registered, _ := have["webhooks"].([]any)
-	byName := named(registered)
-	ours, _ := want["webhooks"].([]any)
-	for name, w := range named(ours) {
-		mine, _, _ := unstructured.NestedString(asMap(w), "clientConfig", "caBundle")
-		theirs, _, _ := unstructured.NestedString(asMap(byName[name]), "clientConfig", "caBundle")
-		if joined := join(theirs, mine); mine != "" && joined != "" {
-			_ = unstructured.SetNestedField(asMap(w), joined, "clientConfig", "caBundle")
+// Bundle holds the CA bundle by which the API server verifies Postern, and the keys of the webhook paths.
+type Bundle interface {
+	// Bundle returns the bundle in PEM. It is empty if the API server verifies Postern by the CAs of its system.
+	Bundle() []byte
+	// PathKeys returns the keys of the segments before the registered paths. Postern registers the first key and
+	// accepts all of them. The list may be empty.
+	PathKeys() [][]byte
+	// Changed returns a channel that is closed when the bundle or the keys have changed.
+	Changed() <-chan struct{}
+	// Held takes the caBundle of every registered webhook that calls Postern, or an empty list if nothing is
+	// registered. The registrar calls Held after each look at the configurations. Held returns the CAs that a
+	// webhook lacks to verify the current serving certificate, or nothing.
+	Held(registered [][]byte) (missing []byte)
+}
+
+// hold passes the registered bundles to the Bundle and returns the CAs that they lack.
+func (r *Registrar) hold(stores map[string]cache.Store) (missing []byte) {
+	return r.bundle.Held(r.deployment.heldBundles(configurations(stores)))
+}
+
+// heldBundles returns the distinct bundles of the webhooks that call Postern. A foreign webhook with the Postern
+// label does not influence which CA signs.
+func (d Deployment) heldBundles(configs []*unstructured.Unstructured) [][]byte {
+	texts := map[string]bool{}
+	for _, u := range configs {
+		for _, w := range webhooksByName(u.Object) {
+			if d.callsUs(w) {
+				texts[caBundle(w)] = true
+			}
 		}
 	}
-}
-
-// join returns theirs if it holds all of mine, both of them if it holds something
-// else, and nothing if it is no bundle. All are PEM in base64.
-func join(theirs, mine string) string {
-	their, err := base64.StdEncoding.DecodeString(theirs)
-	switch {
-	case err != nil || len(certificates(theirs)) == 0:
-		return ""
-	case holdsAll(theirs, mine):
-		return theirs
-	}
-	our, err := base64.StdEncoding.DecodeString(mine)
-	if err != nil {
-		return ""
-	}
-	return base64.StdEncoding.EncodeToString(slices.Concat(bytes.TrimSpace(their), []byte("\n"), our))
-}
-
-func asMap(v any) map[string]any {
-	m, _ := v.(map[string]any)
-	return m
-}
-
-// holdsAll reports whether every certificate of part is in whole. Both are PEM in
-// base64.
-func holdsAll(whole, part string) bool {
-	in, wanted := certificates(whole), certificates(part)
-	for c := range wanted {
-		if !in[c] {
-			return false
+	var out [][]byte
+	for text := range texts {
+		data, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			data = nil
 		}
-	}
-	return len(wanted) > 0
-}
-
-func certificates(bundle string) map[string]bool {
-	out := map[string]bool{}
-	data, err := base64.StdEncoding.DecodeString(bundle)
-	if err != nil {
-		return out
-	}
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		out[string(block.Bytes)] = true
+		out = append(out, data)
 	}
 	return out
+}
+
+func (d Deployment) callsUs(webhook any) bool {
+	client, _, _ := unstructured.NestedMap(asMap(webhook), "clientConfig")
+	if d.URL != "" {
+		url, _ := client["url"].(string)
+		return strings.HasPrefix(url, strings.TrimSuffix(d.URL, "/")+"/")
+	}
+	name, _, _ := unstructured.NestedString(client, "service", "name")
+	namespace, _, _ := unstructured.NestedString(client, "service", "namespace")
+	return name == d.Service && namespace == d.Namespace
+}
+
+// introduce adds the CAs of this replica to the registered webhooks, whichever replica registered them. It changes
+// nothing else. A replica whose CA is not registered cannot become ready, and a replica that is not ready registers
+// nothing.
+func (r *Registrar) introduce(ctx context.Context) error {
+	byKind, err := listManaged(ctx, r.client)
+	if err != nil {
+		return err
+	}
+	missing := r.bundle.Held(r.deployment.heldBundles(slices.Concat(slices.Collect(maps.Values(byKind))...)))
+	if len(missing) == 0 {
+		return nil
+	}
+	var all []*unstructured.Unstructured
+	for kind, configs := range byKind {
+		for _, u := range configs {
+			patched, err := r.addCAs(ctx, kind, u, missing)
+			if err != nil {
+				return err
+			}
+			all = append(all, patched)
+		}
+	}
+	r.bundle.Held(r.deployment.heldBundles(all))
+	return nil
+}
+
+// RegisteredBundles returns the bundles of the registered webhooks that call Postern, in the form that Bundle.Held
+// takes.
+func RegisteredBundles(ctx context.Context, client dynamic.Interface, d Deployment) ([][]byte, error) {
+	byKind, err := listManaged(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return d.heldBundles(slices.Concat(slices.Collect(maps.Values(byKind))...)), nil
+}
+
+// listManaged returns the configurations with the Postern label, by kind.
+func listManaged(ctx context.Context, client dynamic.Interface) (map[string][]*unstructured.Unstructured, error) {
+	out := map[string][]*unstructured.Unstructured{}
+	for kind, gvr := range resources() {
+		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", gvr.Resource, err)
+		}
+		for i := range list.Items {
+			out[kind] = append(out[kind], &list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// introducing adds this replica's CAs again each time that the probe fails. The probe fails if the CAs are not
+// registered.
+func (r *Registrar) introducing(probe func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := probe(ctx)
+		if err == nil {
+			return nil
+		}
+		return errors.Join(err, r.introduce(ctx))
+	}
+}
+
+// addCAs adds CAs to the webhooks that call Postern. It skips empty bundles: with an empty bundle, the API server
+// trusts the CAs of its system. The tests in the patch make it fail if somebody else changed the webhook first.
+func (r *Registrar) addCAs(ctx context.Context, kind string, u *unstructured.Unstructured, cas []byte) (*unstructured.Unstructured, error) {
+	var patch []map[string]any
+	for i, w := range webhookList(u.Object) {
+		theirs := caBundle(w)
+		lacks := lacking(theirs, cas)
+		if !r.deployment.callsUs(w) || theirs == "" || len(lacks) == 0 {
+			continue
+		}
+		path := fmt.Sprintf("/webhooks/%d", i)
+		patch = append(patch,
+			map[string]any{"op": "test", "path": path + "/name", "value": asMap(w)["name"]},
+			map[string]any{"op": "test", "path": path + "/clientConfig/caBundle", "value": theirs},
+			map[string]any{"op": "replace", "path": path + "/clientConfig/caBundle", "value": concat(theirs, lacks)})
+	}
+	if patch == nil {
+		return u, nil
+	}
+	klog.FromContext(ctx).Info("Our CA is not registered yet, adding it", "kind", kind, "name", u.GetName())
+	return r.patchWebhooks(ctx, configKey{kind, u.GetName()}, patch)
+}
+
+// dropBundles removes the caBundle of webhooks that need none. Apply does not remove the field if another field
+// manager also owns it.
+func (r *Registrar) dropBundles(ctx context.Context, key configKey, want, have *unstructured.Unstructured) error {
+	wanted := webhooksByName(want.Object)
+	var patch []map[string]any
+	for i, w := range webhookList(have.Object) {
+		name, _ := asMap(w)["name"].(string)
+		if mine, ours := wanted[name]; !ours || caBundle(mine) != "" || caBundle(w) == "" {
+			continue
+		}
+		path := fmt.Sprintf("/webhooks/%d", i)
+		patch = append(patch,
+			map[string]any{"op": "test", "path": path + "/name", "value": name},
+			map[string]any{"op": "remove", "path": path + "/clientConfig/caBundle"})
+	}
+	if patch == nil {
+		return nil
+	}
+	_, err := r.patchWebhooks(ctx, key, patch)
+	return err
+}
+
+func (r *Registrar) patchWebhooks(ctx context.Context, key configKey, patch []map[string]any) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	u, err := r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.JSONPatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("changing the CA bundle of %s %s: %w", key.kind, key.name, err)
+	}
+	return u, nil
+}
+
+// bundleToDrop reports whether a stored webhook has a caBundle although the desired webhook in want has none.
+func bundleToDrop(want, have map[string]any) bool {
+	registered := webhooksByName(have)
+	for name, w := range webhooksByName(want) {
+		if caBundle(w) == "" && caBundle(registered[name]) != "" {
+			return true
+		}
+	}
+	return false
 }

@@ -1,8 +1,10 @@
 package router
 
 import (
+	"encoding/base64"
 	"encoding/pem"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,8 +24,8 @@ const (
 	validatingKind = "ValidatingWebhookConfiguration"
 )
 
-// cluster is a fake API server that merges what is applied. It knows neither
-// field managers nor what is removed by not being applied any more.
+// cluster is a fake API server that merges applied objects. It has no field
+// managers and never removes a field that is no longer applied.
 type cluster struct {
 	*dynamicfake.FakeDynamicClient
 
@@ -97,7 +99,7 @@ func (c *cluster) applies() []string {
 	return slices.Clone(c.applied)
 }
 
-// registered returns a configuration, or nil.
+// registered returns a stored configuration, or nil.
 func (c *cluster) registered(t *testing.T, kind, name string) *unstructured.Unstructured {
 	t.Helper()
 	obj, err := c.Tracker().Get(resources()[kind], "", name)
@@ -134,7 +136,10 @@ func (c *cluster) stores(t *testing.T) map[string]cache.Store {
 type bundle struct {
 	mu      sync.Mutex
 	data    []byte
+	keys    [][]byte
 	changed chan struct{}
+	// held is what the registrar saw registered last.
+	held [][]byte
 }
 
 func newBundle(cas ...string) *bundle {
@@ -155,10 +160,40 @@ func (b *bundle) Bundle() []byte {
 	return b.data
 }
 
+func (b *bundle) PathKeys() [][]byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.keys
+}
+
 func (b *bundle) Changed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.changed
+}
+
+// Held wants every CA of the bundle in every webhook.
+func (b *bundle) Held(registered [][]byte) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = registered
+	for _, r := range registered {
+		if len(lacking(base64.StdEncoding.EncodeToString(r), b.data)) > 0 {
+			return b.data
+		}
+	}
+	return nil
+}
+
+func (b *bundle) seen() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var texts []string
+	for _, r := range b.held {
+		texts = append(texts, string(r))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, "|")
 }
 
 func (b *bundle) replace(cas ...string) {
@@ -175,7 +210,7 @@ func ourNamespace() *unstructured.Unstructured {
 	return u
 }
 
-// other is a configuration of another Postern.
+// other returns a configuration of another Postern.
 func other(kind, name, generation string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}}
 	u.SetName(name)
@@ -192,7 +227,7 @@ func at(s string) time.Time {
 	return t.AddDate(2026, 0, 0)
 }
 
-// newRegistrar returns one that started at a time of the day.
+// newRegistrar returns a registrar with the given start time.
 func newRegistrar(t *testing.T, c *cluster, started string, change func(*Deployment, *AdmissionService)) *Registrar {
 	t.Helper()
 	d, s := Deployment{Namespace: "postern-system", Service: "postern", Port: 443, Timeout: time.Second}, bareService()

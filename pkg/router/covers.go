@@ -2,8 +2,9 @@ package router
 
 import "reflect"
 
-// covers reports whether have says all that want says. Lists of named items are
-// compared by name, as server-side apply merges them; others as a whole.
+// covers reports whether have contains every field of want with the same value.
+// Lists of named items are compared by name, as server-side apply merges them.
+// Other lists are compared as a whole.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -43,8 +44,8 @@ func covers(have, want any) bool {
 	return reflect.DeepEqual(have, want)
 }
 
-// named indexes a list by the field name of its items, or returns nil if not all
-// have one.
+// named indexes a list by the field name of its items. It returns nil if an item
+// has no name.
 func named(list []any) map[string]any {
 	out := map[string]any{}
 	for _, item := range list {

@@ -11,36 +11,53 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Deployment is what the webhook configurations of all services have in common
-// because it is a matter of how this Postern is installed.
+// Deployment holds the fields of the webhook configurations that depend on how Postern is installed. They are
+// the same for all services.
 type Deployment struct {
-	// Namespace is Postern's own. It is exempt from every webhook, and owns the
-	// configurations.
+	// Namespace is the namespace of Postern. It is exempt from every webhook and owns the configurations.
 	Namespace string
-	// Service and Port are where the API server finds us in a cluster.
+	// Service and Port are the address at which the API server calls Postern in a cluster.
 	Service string
 	Port    int32
-	// URL is used instead of the Service where it is not empty, https://host:port.
+	// URL replaces the Service if it is not empty. Its form is https://host:port.
 	URL string
-	// FailurePolicy, where not empty, is used for all webhooks.
+	// FailurePolicy, if not empty, applies to all webhooks.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
-	// Timeout is the API server's, between 1 s and 30 s.
+	// Timeout is the timeout of the API server's calls, between 1 s and 30 s.
 	Timeout time.Duration
-	// ExemptNamespaces are left alone besides Namespace.
+	// KeepCAs is how long a registered CA stays registered after it has left this replica's bundle. The default
+	// is 5 minutes.
+	KeepCAs time.Duration
+	// ExemptNamespaces are exempt in addition to Namespace.
 	ExemptNamespaces []string
 }
 
 const (
-	// ManagedByLabel has ManagedBy as its value on everything that Postern
-	// registers, and is how it finds what an earlier start registered.
+	// ManagedByLabel is the label, with the value ManagedBy, of every object that Postern registers. Postern
+	// uses it to find the configurations of earlier starts.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	// ManagedBy is that value.
+	// ManagedBy is the value of ManagedByLabel.
 	ManagedBy = "postern"
 )
 
+func (d Deployment) keepCAs() time.Duration {
+	if d.KeepCAs > 0 {
+		return d.KeepCAs
+	}
+	return surplusTime
+}
+
+// endpoint holds the parts of a client config that may change while Postern runs: the segment before the paths,
+// and the CA bundle.
+type endpoint struct {
+	prefix string
+	bundle []byte
+}
+
 // clientConfig is how the API server reaches one half of a service.
-func (d Deployment) clientConfig(path string, bundle []byte) admissionregistrationv1.WebhookClientConfig {
-	c := admissionregistrationv1.WebhookClientConfig{CABundle: bundle}
+func (d Deployment) clientConfig(path string, at endpoint) admissionregistrationv1.WebhookClientConfig {
+	c := admissionregistrationv1.WebhookClientConfig{CABundle: at.bundle}
+	path = at.prefix + path
 	if d.URL != "" {
 		c.URL = new(strings.TrimSuffix(d.URL, "/") + path)
 		return c
@@ -50,13 +67,13 @@ func (d Deployment) clientConfig(path string, bundle []byte) admissionregistrati
 }
 
 // mutating returns the complete configuration of a service's mutating half.
-func (d Deployment) mutating(s AdmissionService, bundle []byte) *admissionregistrationv1.MutatingWebhookConfiguration {
+func (d Deployment) mutating(s AdmissionService, at endpoint) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := s.MutatingConfig.DeepCopy()
 	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"}
 	label(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		w.ClientConfig = d.clientConfig(s.Path+MutatePath, bundle)
+		w.ClientConfig = d.clientConfig(s.Path+MutatePath, at)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
@@ -69,13 +86,13 @@ func (d Deployment) mutating(s AdmissionService, bundle []byte) *admissionregist
 }
 
 // validating returns the complete configuration of a service's validating half.
-func (d Deployment) validating(s AdmissionService, bundle []byte) *admissionregistrationv1.ValidatingWebhookConfiguration {
+func (d Deployment) validating(s AdmissionService, at endpoint) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := s.ValidatingConfig.DeepCopy()
 	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingWebhookConfiguration"}
 	label(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		w.ClientConfig = d.clientConfig(s.Path+ValidatePath, bundle)
+		w.ClientConfig = d.clientConfig(s.Path+ValidatePath, at)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
@@ -97,7 +114,7 @@ func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType
 	return own
 }
 
-// complete fills in what has one right value, unless the service has said it.
+// complete sets the fields that have one correct value, unless the service has set them.
 func (d Deployment) complete(versions *[]string, timeout **int32, sideEffects **admissionregistrationv1.SideEffectClass) {
 	if *versions == nil {
 		*versions = []string{"v1"}
@@ -110,9 +127,8 @@ func (d Deployment) complete(versions *[]string, timeout **int32, sideEffects **
 	}
 }
 
-// exclusion keeps a webhook from standing in the way of the cluster, or of
-// Postern itself. It is added where the rules reach the resource by a wildcard
-// alone: a rule that names the resource means it.
+// exclusion keeps a webhook from blocking the cluster or Postern itself. It applies only if the rules match the
+// resource by a wildcard. A rule that names the resource is not restricted.
 type exclusion struct {
 	name, group, resource string
 	expression            string
@@ -122,32 +138,30 @@ func exclusions() []exclusion {
 	return []exclusion{
 		// The heartbeats of nodes, and the leader elections of controllers.
 		{"exclude-leases", "coordination.k8s.io", "leases", `!(request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')`},
-		// Reviews are asked while requests are decided, ours among them.
+		// API servers send reviews while they decide requests, including requests of Postern.
 		{"exclude-authentication-reviews", "authentication.k8s.io", "*", `request.resource.group != 'authentication.k8s.io'`},
 		{"exclude-authorization-reviews", "authorization.k8s.io", "*", `request.resource.group != 'authorization.k8s.io'`},
-		// Everything that happens makes events: they would multiply the calls.
+		// Every action creates events, so they would multiply the calls.
 		{"exclude-core-events", "", "events", `!(request.resource.group == '' && request.resource.resource == 'events')`},
 		{"exclude-events", "events.k8s.io", "events", `request.resource.group != 'events.k8s.io'`},
-		// A pod of ours is of use on a node, and behind a Service.
+		// Postern's own pods need a node and a Service.
 		{"exclude-bindings", "", "pods/binding", `!(request.resource.group == '' && request.resource.resource == 'pods' && has(request.subResource) && request.subResource == 'binding')`},
 		{"exclude-endpoints", "", "endpoints", `!(request.resource.group == '' && request.resource.resource == 'endpoints')`},
 		{"exclude-endpointslices", "discovery.k8s.io", "endpointslices", `!(request.resource.group == 'discovery.k8s.io' && request.resource.resource == 'endpointslices')`},
-		// A node has to join before it can run us.
+		// A node must join the cluster before it can run Postern.
 		{"exclude-new-nodes", "", "nodes", `!(request.resource.group == '' && request.resource.resource == 'nodes' && request.operation == 'CREATE')`},
 		{"exclude-certificate-requests", "certificates.k8s.io", "certificatesigningrequests", `!(request.resource.group == 'certificates.k8s.io' && request.resource.resource == 'certificatesigningrequests')`},
-		// The kubelet asks for a token before it can start our own pod.
+		// The kubelet requests a token before it can start Postern's own pod.
 		{"exclude-tokens", "", "serviceaccounts/token", `!(request.resource.group == '' && request.resource.resource == 'serviceaccounts' && has(request.subResource) && request.subResource == 'token')`},
 	}
 }
 
-// matchConditions puts the exclusions before a webhook's own conditions. They are
-// conditions, not a namespaceSelector: that list can have only one owner, others
-// (clouds) add to it, and a selector makes a 404 of a request in a namespace that
-// does not exist.
+// matchConditions puts the exclusions before a webhook's own conditions. The exclusions are not a
+// namespaceSelector for two reasons. Its list can have only one owner, but others (clouds) add to it. A
+// selector also turns a request in a namespace that does not exist into a 404.
 func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOperations, own []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
 	all := []admissionregistrationv1.MatchCondition{
-		// The API server's loopback user makes the system namespaces, classes and
-		// roles while it starts.
+		// The API server's loopback user creates the system namespaces, classes and roles during the start.
 		{Name: "exclude-apiserver", Expression: `!(has(request.userInfo.username) && request.userInfo.username == 'system:apiserver')`},
 		{Name: "exclude-namespaces", Expression: notInNamespaces(append([]string{d.Namespace}, d.ExemptNamespaces...))},
 	}
@@ -159,9 +173,9 @@ func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOper
 	return append(all, own...)
 }
 
-// notInNamespaces also exempts the Namespace objects of that name, for which
-// request.namespace is the name itself. Fields of the request that are empty do
-// not exist in CEL, and what does not exist may only be asked for with has.
+// notInNamespaces also exempts the Namespace objects with these names: for a Namespace object,
+// request.namespace is its name. Empty fields of the request do not exist in CEL, so the expression tests them
+// with has.
 func notInNamespaces(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	slices.Sort(names)
@@ -173,8 +187,8 @@ func notInNamespaces(names []string) string {
 	return fmt.Sprintf("!(has(request.namespace) && request.namespace in [%s])", strings.Join(quoted, ", "))
 }
 
-// wild reports whether the rules reach the resource ("*": any of the group)
-// through a wildcard, and no rule names it.
+// wild reports whether the rules match the resource ("*": any of the group) by a wildcard, and no rule names
+// the resource.
 func wild(rules []admissionregistrationv1.RuleWithOperations, group, resource string) bool {
 	main, sub, _ := strings.Cut(resource, "/")
 	reached := func(r admissionregistrationv1.RuleWithOperations) bool {

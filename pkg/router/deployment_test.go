@@ -66,7 +66,7 @@ func TestConfigurationsForAService(t *testing.T) {
 			},
 		}},
 	}
-	if diff := cmp.Diff(d.mutating(s, []byte("pem")), mutating); diff != "" {
+	if diff := cmp.Diff(d.mutating(s, endpoint{bundle: []byte("pem")}), mutating); diff != "" {
 		t.Errorf("Got another mutating configuration (-got +want):\n%s", diff)
 	}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -81,7 +81,7 @@ func TestConfigurationsForAService(t *testing.T) {
 			},
 		}},
 	}
-	if diff := cmp.Diff(d.validating(s, []byte("pem")), validating); diff != "" {
+	if diff := cmp.Diff(d.validating(s, endpoint{bundle: []byte("pem")}), validating); diff != "" {
 		t.Errorf("Got another validating configuration (-got +want):\n%s", diff)
 	}
 	if diff := cmp.Diff(s, bareService()); diff != "" {
@@ -92,7 +92,7 @@ func TestConfigurationsForAService(t *testing.T) {
 func TestConfigurationsForAURL(t *testing.T) {
 	for _, url := range []string{"https://10.0.0.1:8443", "https://10.0.0.1:8443/"} {
 		d := Deployment{Namespace: "postern-system", URL: url, Service: "unused", Timeout: time.Second, FailurePolicy: admissionregistrationv1.Ignore}
-		m, v := d.mutating(bareService(), nil).Webhooks[0], d.validating(bareService(), nil).Webhooks[0]
+		m, v := d.mutating(bareService(), endpoint{}).Webhooks[0], d.validating(bareService(), endpoint{}).Webhooks[0]
 		wantM := admissionregistrationv1.WebhookClientConfig{URL: new("https://10.0.0.1:8443/pods/mutate")}
 		wantV := admissionregistrationv1.WebhookClientConfig{URL: new("https://10.0.0.1:8443/pods/validate")}
 		if diff := cmp.Diff(m.ClientConfig, wantM) + cmp.Diff(v.ClientConfig, wantV); diff != "" {

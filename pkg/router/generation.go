@@ -11,18 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// GenerationAnnotation says on a configuration which Postern wrote it last: when
-// that started, and a digest of all that it registers. During a rollout two
-// Posterns with different services run beside each other; without it, each would
-// restore what the other one changed.
+// GenerationAnnotation records which Postern wrote a configuration last: the start
+// time of that Postern, and a digest of everything that it registers. During a
+// rollout, two versions of Postern with different services run at the same time.
+// Without the annotation, each would revert the changes of the other.
 const GenerationAnnotation = "postern.dev/generation"
 
-// uninstalledDigest stands in the generation of a configuration that is being
-// uninstalled: every Postern that runs leaves it deleted.
+// uninstalledDigest is the digest in the generation of a configuration that is
+// being uninstalled. No running Postern restores such a configuration.
 const uninstalledDigest = "uninstalled"
 
-// generationTime is RFC 3339. With a fixed number of digits, and in UTC, order in
-// time is order of strings.
+// generationTime is RFC 3339 with a fixed number of digits. Times in UTC then sort
+// as strings.
 const generationTime = "2006-01-02T15:04:05.000Z07:00"
 
 type generation struct {
@@ -35,12 +35,12 @@ func newGeneration(d Deployment, services []AdmissionService, now time.Time) (ge
 	enc := json.NewEncoder(sum)
 	for _, s := range services {
 		if s.MutatingConfig != nil {
-			if err := enc.Encode(d.mutating(s, nil)); err != nil {
+			if err := enc.Encode(d.mutating(s, endpoint{})); err != nil {
 				return generation{}, fmt.Errorf("service %s: encoding its mutating configuration: %w", s.Path, err)
 			}
 		}
 		if s.ValidatingConfig != nil {
-			if err := enc.Encode(d.validating(s, nil)); err != nil {
+			if err := enc.Encode(d.validating(s, endpoint{})); err != nil {
 				return generation{}, fmt.Errorf("service %s: encoding its validating configuration: %w", s.Path, err)
 			}
 		}
@@ -60,8 +60,8 @@ func (g generation) String() string { return g.started + "/" + g.digest }
 
 func (g generation) uninstalled() bool { return g.digest == uninstalledDigest }
 
-// newerThan reports whether g registers something else and started later than o.
-// Of two that started at the same moment one has to give way as well.
+// newerThan reports whether g registers other services and started later than o. If
+// both started at the same moment, the digests decide.
 func (g generation) newerThan(o generation) bool {
 	return g.digest != o.digest && (g.started > o.started || g.started == o.started && g.digest > o.digest)
 }

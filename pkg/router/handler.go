@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -20,20 +21,22 @@ const (
 	// PhaseValidate is the validating half.
 	PhaseValidate = "validate"
 
-	// defaultTimeout is the API server's own default, for senders that name none.
+	// defaultTimeout is the default of the API server. It applies if the request
+	// has no timeout.
 	defaultTimeout = 10 * time.Second
-	// maxTimeout is the most that a webhook configuration may ask for.
+	// maxTimeout is the longest timeout that a webhook configuration may have.
 	maxTimeout = 30 * time.Second
 )
 
-// half is one half of a service at work.
+// half is the mutating or the validating half of a service.
 type half struct {
 	router         *Router
 	service, phase string
 	admit          AdmitFunc
+	weigh          func(*admissionv1.AdmissionRequest) int64
 }
 
-// verdict labels what became of a request.
+// verdict is the metric label for the outcome of a request.
 type verdict string
 
 const (
@@ -45,8 +48,6 @@ const (
 
 func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	start := time.Now()
-	m := h.router.metrics
-	defer m.begin(h)()
 	timeout, err := requestTimeout(req)
 	if err != nil {
 		h.reject(req.Context(), w, start, err)
@@ -54,19 +55,22 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	ctx, cancel := context.WithDeadline(req.Context(), start.Add(timeout-answerReserve(timeout)))
 	defer cancel()
-	// A body that trickles in must not outlive the deadline either. Where the
-	// connection cannot do that, the server's own time-outs hold.
-	_ = http.NewResponseController(w).SetReadDeadline(start.Add(timeout))
-	ar, err := readReview(w, req)
+	held := &lease{half: h, source: sourceOf(req)}
+	ar, err := h.read(ctx, w, req, held)
 	if err != nil {
+		held.release()
 		h.reject(ctx, w, start, err)
 		return
 	}
-	log := klog.FromContext(ctx).WithValues("path", req.URL.Path, "uid", ar.UID, "operation", ar.Operation,
+	log := klog.FromContext(ctx).WithValues("path", h.service+"/"+h.phase, "uid", ar.UID, "operation", ar.Operation,
 		"resource", ar.Resource.Resource, "subresource", ar.SubResource, "object", klog.KRef(ar.Namespace, ar.Name))
-	resp, err := h.decide(klog.NewContext(ctx, log), ar)
+	resp, err := h.decide(klog.NewContext(ctx, log), ar, held)
 	if err == nil {
 		resp, err = finish(resp, ar, h.phase)
+	}
+	if rej, ok := errors.AsType[*rejection](err); ok {
+		h.reject(ctx, w, start, rej)
+		return
 	}
 	if err != nil {
 		h.fail(w, log, ar, start, err)
@@ -75,8 +79,29 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	h.answer(w, log, ar, start, resp)
 }
 
-// answerReserve is how long before the API server's deadline ours is: the answer
-// has to get there while somebody listens.
+// read reads and checks the envelope of a request.
+func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Request, held *lease) (*admissionv1.AdmissionRequest, error) {
+	if err := checkHeaders(w, req); err != nil {
+		return nil, err
+	}
+	body, err := held.readBody(ctx, w, req)
+	if err != nil {
+		return nil, err
+	}
+	return decodeReview(body)
+}
+
+// sourceOf returns the address that a request comes from.
+func sourceOf(req *http.Request) string {
+	host, _, err := net.SplitHostPort(req.RemoteAddr)
+	if err != nil {
+		return req.RemoteAddr
+	}
+	return host
+}
+
+// answerReserve is the time by which Postern's deadline precedes the API server's
+// deadline. The answer must arrive before the API server stops waiting.
 func answerReserve(timeout time.Duration) time.Duration {
 	return min(timeout/10, 500*time.Millisecond)
 }
@@ -104,10 +129,25 @@ type failure struct {
 
 func (e *failure) Error() string { return e.cause }
 
-// decide runs the AdmitFunc and returns at the deadline even if that does not.
-// It has a goroutine of its own, so that neither a panic nor a call that ignores
-// its context keeps the API server waiting.
-func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+// decide takes the resources that the request needs, and decides the request.
+func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest, held *lease) (*admissionv1.AdmissionResponse, error) {
+	if resp := denyOutsized(ar); resp != nil {
+		held.release()
+		return resp, nil
+	}
+	if err := held.take(ctx, ar); err != nil {
+		held.release()
+		return nil, err
+	}
+	return h.run(ctx, ar, held)
+}
+
+// run calls the AdmitFunc and returns at the deadline, even if the AdmitFunc does
+// not. The AdmitFunc runs in its own goroutine, so that neither a panic nor a call
+// that ignores its context keeps the API server waiting. The resources of the
+// request are released when the AdmitFunc returns, which may be long after the
+// answer.
+func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *lease) (*admissionv1.AdmissionResponse, error) {
 	type result struct {
 		resp *admissionv1.AdmissionResponse
 		err  error
@@ -118,9 +158,10 @@ func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest) (*a
 		defer func() {
 			if p := recover(); p != nil {
 				h.router.metrics.panicked(h)
-				klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Admission service panicked", "stack", string(debug.Stack()))
+				h.logPanic(ctx, p)
 				r = result{err: &failure{http.StatusInternalServerError, "the admission service panicked, see its log"}}
 			}
+			held.release()
 			done <- r
 		}()
 		r.resp = h.admit(ctx, ar)
@@ -136,16 +177,24 @@ func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest) (*a
 	}
 }
 
-// reject answers a request whose envelope is wrong.
+func (h *half) logPanic(ctx context.Context, p any) {
+	if suppressed, ok := h.router.panics.Allow(); ok {
+		klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Admission service panicked", "stack", string(debug.Stack()), "suppressed", suppressed)
+	}
+}
+
+// reject answers a request with an invalid envelope.
 func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Time, err error) {
 	var rej *rejection
 	if !errors.As(err, &rej) {
 		rej = badRequest("other", "%v", err)
 	}
-	klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence)
+	if suppressed, ok := h.router.rejections.Allow(); ok {
+		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence, "suppressed", suppressed)
+	}
 	h.router.metrics.rejected(h, rej.reason)
 	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
-	http.Error(w, rej.sentence, rej.code)
+	refuse(w, rej.sentence, rej.code)
 }
 
 // fail answers a request that could not be decided.
@@ -154,9 +203,20 @@ func (h *half) fail(w http.ResponseWriter, log klog.Logger, ar *admissionv1.Admi
 	if f, ok := errors.AsType[*failure](err); ok {
 		code = f.code
 	}
-	log.Error(err, "Could not decide a request", "code", code)
+	if suppressed, ok := h.router.failures.Allow(); ok {
+		log.Error(err, "Could not decide a request", "code", code, "suppressed", suppressed)
+	}
 	h.router.metrics.request(h, ar, code, verdictFailed, start)
-	http.Error(w, err.Error(), code)
+	refuse(w, err.Error(), code)
+}
+
+// refuse answers with an HTTP error. If a retry may succeed, the answer has a
+// Retry-After header.
+func refuse(w http.ResponseWriter, sentence string, code int) {
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	http.Error(w, sentence, code)
 }
 
 func (h *half) answer(w http.ResponseWriter, log klog.Logger, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// Metrics are the router's. A nil *Metrics counts nothing.
+// Metrics are the metrics of the router. A nil *Metrics counts nothing.
 type Metrics struct {
 	requests   *metrics.CounterVec
 	duration   *metrics.HistogramVec
@@ -17,6 +17,8 @@ type Metrics struct {
 	panics     *metrics.CounterVec
 	patchBytes *metrics.CounterVec
 	registered *metrics.GaugeVec
+
+	inFlightLimit, bytes, bytesLimit *metrics.GaugeVec
 }
 
 const (
@@ -43,9 +45,12 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		return g
 	}
 	m := &Metrics{
+		inFlightLimit: gauge("requests_in_flight_limit", "Requests that may be decided at a time, or 0 for no limit."),
+		bytes:         gauge("bytes_in_flight", "Bytes of memory that are set aside for requests: for their bodies, and for what they are decoded into."),
+		bytesLimit:    gauge("bytes_in_flight_limit", "Bytes of memory that may be set aside for requests at a time, or 0 for no limit."),
 		requests: counter("requests_total", "Requests by service, phase, operation, HTTP code and verdict (allowed, denied, failed, rejected).",
 			"service", "phase", "operation", "code", "verdict"),
-		inFlight:   gauge("requests_in_flight", "Requests that are being worked on.", "service", "phase"),
+		inFlight:   gauge("requests_in_flight", "Requests that are being decided, also those that were answered at their deadline.", "service", "phase"),
 		rejections: counter("rejected_bodies_total", "Requests whose envelope was wrong, by reason.", "service", "phase", "reason"),
 		panics:     counter("panics_total", "Panics of admission services.", "service", "phase"),
 		patchBytes: counter("patch_bytes_total", "Bytes of JSON patches that were sent.", "service", "phase"),
@@ -59,14 +64,33 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	return m
 }
 
-// begin counts a request as in flight until the returned func is called.
-func (m *Metrics) begin(h *half) func() {
+// setLimits exports the limits of a router.
+func (m *Metrics) setLimits(l Limits) {
 	if m == nil {
-		return func() {}
+		return
 	}
-	g := m.inFlight.WithLabelValues(h.service, h.phase)
-	g.Inc()
-	return g.Dec
+	m.inFlightLimit.WithLabelValues().Set(float64(l.Requests))
+	m.bytesLimit.WithLabelValues().Set(float64(l.Bytes))
+}
+
+// holds counts bytes that a request took, or gave back.
+func (m *Metrics) holds(n int64) {
+	if m != nil && n != 0 {
+		m.bytes.WithLabelValues().Add(float64(n))
+	}
+}
+
+// began counts a request as in flight until ended is called.
+func (m *Metrics) began(h *half) {
+	if m != nil {
+		m.inFlight.WithLabelValues(h.service, h.phase).Inc()
+	}
+}
+
+func (m *Metrics) ended(h *half) {
+	if m != nil {
+		m.inFlight.WithLabelValues(h.service, h.phase).Dec()
+	}
 }
 
 func (m *Metrics) request(h *half, ar *admissionv1.AdmissionRequest, code int, v verdict, start time.Time) {
@@ -77,7 +101,7 @@ func (m *Metrics) request(h *half, ar *admissionv1.AdmissionRequest, code int, v
 	m.duration.WithLabelValues(h.service, h.phase).Observe(time.Since(start).Seconds())
 }
 
-// operationLabel keeps the number of series bounded whatever a sender writes.
+// operationLabel bounds the number of series, whatever operation a sender names.
 func operationLabel(ar *admissionv1.AdmissionRequest) string {
 	if ar == nil {
 		return ""

@@ -73,6 +73,9 @@ func TestMetrics(t *testing.T) {
 		"postern_webhook_rejected_bodies_total mutate method /pods":       1,
 		"postern_webhook_rejected_bodies_total mutate timeout /pods":      1,
 		"postern_webhook_patch_bytes_total mutate /pods":                  float64(2 * len(patch)),
+		"postern_webhook_requests_in_flight_limit":                        0,
+		"postern_webhook_bytes_in_flight":                                 0,
+		"postern_webhook_bytes_in_flight_limit":                           0,
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("Got other values (-got +want):\n%s", diff)
@@ -87,9 +90,8 @@ func TestNoMetrics(t *testing.T) {
 }
 
 func TestServicesThatCannotWork(t *testing.T) {
-	noMutate, noConfig, noHalf := service(allow), service(allow), service(allow)
+	noMutate, noConfig := service(allow), service(allow)
 	noMutate.Mutate, noConfig.ValidatingConfig = nil, nil
-	noHalf.Mutate, noHalf.Validate = nil, nil
 	noName, noWebhookName := service(allow), service(allow)
 	noName.MutatingConfig.Name = ""
 	noWebhookName.ValidatingConfig.Webhooks = append(noWebhookName.ValidatingConfig.Webhooks, emptyWebhook())
@@ -112,7 +114,7 @@ func TestServicesThatCannotWork(t *testing.T) {
 		{"two", []router.AdmissionService{service(allow), {Path: "/a/b-1", Mutate: allow, MutatingConfig: config("x")}}, ""},
 		{"no func for a configuration", []router.AdmissionService{noMutate}, "a webhook configuration without Mutate would fail every request"},
 		{"no configuration for a func", []router.AdmissionService{noConfig}, "Validate has no webhook configuration"},
-		{"no half", []router.AdmissionService{noHalf}, "neither Mutate nor Validate"},
+		{"neither half", []router.AdmissionService{{Path: "/pods"}}, ""},
 		{"no name", []router.AdmissionService{noName}, "has no name"},
 		{"no name of a webhook", []router.AdmissionService{noWebhookName}, "has no name"},
 		{"the same path", []router.AdmissionService{service(allow), other}, "service /pods: the path is taken"},

@@ -10,10 +10,10 @@ import (
 	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
-// decodeParts decodes a review without decoding the objects in it, which are most
-// of its text: a decoder reads that three times to find out where they end. They
-// share the memory of body. It is false for a body that is no review, or not one
-// as an API server writes it; then it takes the whole to know what it is.
+// decodeParts decodes a review without decoding its objects, which are most of its
+// text: a decoder would read them three times to find their ends. The objects share
+// the memory of body. decodeParts returns false if body is not a review in the form
+// that an API server writes. The caller then decodes the whole body.
 func decodeParts(body []byte, into *admissionv1.AdmissionReview) bool {
 	review := rawjson.Of(body)
 	if !json.Valid(body) || !review.IsObject() {
@@ -40,7 +40,7 @@ func decodeParts(body []byte, into *admissionv1.AdmissionReview) bool {
 	return true
 }
 
-// parts are a review without the objects of its request, and these.
+// parts are a review without the objects of its request, and the objects.
 type parts struct {
 	envelope          bytes.Buffer
 	object, oldObject rawjson.Value
@@ -48,7 +48,7 @@ type parts struct {
 	twice             bool
 }
 
-// add writes an object to the envelope. The values are write's to write.
+// add writes an object to the envelope. It calls write for each value.
 func (p *parts) add(object rawjson.Value, write func(name, value rawjson.Value)) {
 	separator := byte('{')
 	for name, value := range object.Members() {
@@ -64,7 +64,8 @@ func (p *parts) add(object rawjson.Value, write func(name, value rawjson.Value))
 	p.envelope.WriteByte('}')
 }
 
-// member writes a member of the request, or takes it out.
+// member writes a member of the request. It stores object and oldObject separately
+// and writes null for them.
 func (p *parts) member(name, value rawjson.Value) {
 	switch string(name) {
 	case `"object"`:

@@ -21,12 +21,13 @@ import (
 const (
 	probeInterval = time.Second
 	probeTimeout  = 5 * time.Second
-	// probeReminder is how often a probe that does not succeed is spoken of.
+	// probeReminder is the interval at which a failing probe is logged.
 	probeReminder = 30 * time.Second
 )
 
 // waitForProbe returns true once probe succeeds, and false if ctx ends first. A
-// webhook that fails closed must not exist before its server does.
+// webhook that fails closed must not be registered before its server can be
+// reached.
 func waitForProbe(ctx context.Context, probe func(context.Context) error) bool {
 	log := klog.FromContext(ctx)
 	interval := 100 * time.Millisecond
@@ -53,9 +54,9 @@ func waitForProbe(ctx context.Context, probe func(context.Context) error) bool {
 	}
 }
 
-// Probe returns a func that calls us as the API server would, by the Service or
-// the URL, verified by the bundle. The API server resolves a Service by its
-// object, not by DNS, and so does the probe.
+// Probe returns a func that calls Postern as the API server would: by the Service
+// or the URL, verified by the bundle. The API server resolves a Service by its
+// object, not by DNS. The probe does the same.
 func (d Deployment) Probe(client kubernetes.Interface, b Bundle) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -88,7 +89,8 @@ func (d Deployment) Probe(client kubernetes.Interface, b Bundle) func(context.Co
 	}
 }
 
-// target is where the API server would call, and the name that it would verify.
+// target returns the address that the API server would call, and the server name
+// that it would verify.
 func (d Deployment) target(ctx context.Context, client kubernetes.Interface) (address, serverName string, err error) {
 	if d.URL != "" {
 		u, err := url.Parse(d.URL)

@@ -17,32 +17,26 @@ import (
 )
 
 const (
-	// FieldManager owns what Postern writes in server-side apply.
+	// FieldManager is the field manager of Postern in server-side apply.
 	FieldManager = "postern"
 
-	// settleTime gathers events that come together, and bounds how often a
-	// configuration that somebody keeps editing is repaired.
+	// settleTime is how long events are collected before a sync. It also bounds how
+	// often a configuration is repaired that somebody keeps editing.
 	settleTime = 500 * time.Millisecond
-	// syncTimeout is for all requests of one sync. An API server that hangs must
-	// not keep us from trying again.
+	// syncTimeout bounds all requests of one sync, so that a sync is tried again
+	// after an API server hangs.
 	syncTimeout = 30 * time.Second
 	// retryTime is how soon a sync that failed is tried again.
 	retryTime = 3 * time.Second
-	// resyncTime is how often everything is looked at without a reason, and how
-	// long a replica leaves the field to a newer one.
+	// resyncTime is the interval of syncs without an event. It is also how long a
+	// replica yields to a newer one.
 	resyncTime = 5 * time.Minute
 )
 
-// Bundle is the CA bundle that the API server is to verify us by.
-type Bundle interface {
-	Bundle() []byte
-	// Changed is closed when the bundle has changed.
-	Changed() <-chan struct{}
-}
-
-// Registrar keeps the webhook configurations of the services registered: it
-// applies them once something answers behind them, repairs what others delete or
-// edit, and removes those of services that are not enabled any more.
+// Registrar keeps the webhook configurations of the services registered. It applies
+// them once the webhooks can be reached, repairs them when somebody deletes or
+// edits them, and removes the configurations of services that are no longer
+// enabled.
 type Registrar struct {
 	client     dynamic.Interface
 	deployment Deployment
@@ -51,11 +45,17 @@ type Registrar struct {
 	metrics    *Metrics
 	generation generation
 
-	// What follows belongs to the goroutine of Run.
+	// Only the goroutine of Run uses the fields below.
 	rival generation
 	owned bool
-	// exact says that the bundle is to be registered as it is, and no larger.
-	exact bool
+	// settled is true if a sync found every configuration as desired.
+	settled bool
+	// registeredKey is the path prefix that this replica last saw registered. The
+	// prefix was one of its own, so the replica leaves the prefixes of other
+	// replicas alone.
+	registeredKey string
+	// surplus holds the CAs that stay registered for a while.
+	surplus surplus
 }
 
 // NewRegistrar returns a registrar for the services. It does nothing before
@@ -65,7 +65,7 @@ func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionSe
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen, exact: true}, nil
+	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen, surplus: surplus{}}, nil
 }
 
 // resources are the two kinds of configuration.
@@ -77,9 +77,9 @@ func resources() map[string]schema.GroupVersionResource {
 	}
 }
 
-// Prepare removes configurations of services that are not enabled any more. It
-// is called before this replica is ready: from then on the API server may send
-// it requests for them, and it would answer 404.
+// Prepare removes configurations of services that are no longer enabled. It is
+// called before this replica is ready: the API server sends requests to a ready
+// replica, and the replica would answer requests for these services with 404.
 func (r *Registrar) Prepare(ctx context.Context) error {
 	desired, err := r.desired(nil)
 	if err != nil {
@@ -96,15 +96,15 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return r.introduce(ctx)
 }
 
-// Run registers the services as soon as probe succeeds, and keeps them
-// registered until ctx ends. Probe asks whether a request that the API server
-// sends would reach us.
+// Run registers the services as soon as probe succeeds, and keeps them registered
+// until ctx ends. probe checks whether a request from the API server would reach
+// Postern.
 func (r *Registrar) Run(ctx context.Context, probe func(context.Context) error) error {
 	r.markUnregistered()
-	if !waitForProbe(ctx, probe) {
+	if !waitForProbe(ctx, r.introducing(probe)) {
 		return nil
 	}
 	events := make(chan *unstructured.Unstructured, 16)
@@ -126,8 +126,8 @@ func (r *Registrar) Run(ctx context.Context, probe func(context.Context) error) 
 	return nil
 }
 
-// watch starts no informer yet. Its events are all the same to us, but for the
-// generation that they show.
+// watch creates an informer without starting it. The handler of its events uses
+// only the generation of the configuration.
 func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, events chan<- *unstructured.Unstructured) (cache.SharedIndexInformer, error) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(r.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{ManagedByLabel: ManagedBy}.String()
@@ -156,9 +156,11 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 	log := klog.FromContext(ctx)
 	resync := time.NewTicker(resyncTime)
 	defer resync.Stop()
+	trim := time.NewTicker(r.deployment.keepCAs() / 2)
+	defer trim.Stop()
 	wait := time.After(0)
-	// The channel first, the bundle later, in sync: then no change falls between
-	// them.
+	// Get the channel before sync reads the bundle. Then no change between the two
+	// is missed.
 	changed := r.bundle.Changed()
 	for {
 		select {
@@ -171,11 +173,15 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 			}
 		case <-changed:
 			log.Info("The CA bundle changed, registering again")
-			changed, r.exact = r.bundle.Changed(), true
+			changed = r.bundle.Changed()
 			wait = time.After(0)
 		case <-resync.C:
 			r.forgive()
 			wait = time.After(0)
+		case <-trim.C:
+			if len(r.surplus) > 0 {
+				wait = time.After(0)
+			}
 		case <-wait:
 			wait, changed = nil, r.bundle.Changed()
 			if err := r.sync(ctx, stores); err != nil && ctx.Err() == nil {
@@ -186,17 +192,17 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 	}
 }
 
-// forgive lets this Postern register again although there was a newer one, which
-// may be gone by now. Nobody comes back from being uninstalled.
+// forgive allows this Postern to register again after it yielded to a newer one,
+// because the newer one may be gone. A Postern that was uninstalled does not
+// register again.
 func (r *Registrar) forgive() {
-	r.exact = true
 	if !r.rival.uninstalled() {
 		r.rival = generation{}
 	}
 }
 
-// notice remembers the newest rival: a Postern that started later, with other
-// services, is the one that a rollout is bringing in, and this one leaves.
+// notice remembers the newest rival. A rival is a Postern that started later with
+// other services. In a rollout the rival replaces this Postern.
 func (r *Registrar) notice(log klog.Logger, g generation) {
 	if g.newerThan(r.generation) && g.newerThan(r.rival) {
 		r.rival = g
@@ -204,13 +210,17 @@ func (r *Registrar) notice(log klog.Logger, g generation) {
 	}
 }
 
-// sync makes the registered configurations what they should be.
+// sync makes the registered configurations equal to the desired ones.
 func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) error {
-	if r.rival.newerThan(r.generation) {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
+	missing := r.hold(stores)
+	if r.rival.newerThan(r.generation) {
+		if len(missing) == 0 {
+			return nil
+		}
+		return r.introduce(ctx)
+	}
 	owner, gone, err := r.owner(ctx)
 	if err != nil {
 		return err
@@ -225,6 +235,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) err
 		return err
 	}
 	var errs []error
+	r.settled = true
 	for key, want := range desired {
 		errs = append(errs, r.ensure(ctx, key, want, stores[key.kind]))
 	}
@@ -235,9 +246,9 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) err
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	r.surplus.prune(r.bundle.Bundle(), stores)
+	if r.settled {
+		r.registeredKey = prefix(r.bundle.PathKeys())
 	}
-	r.exact = false
-	return nil
+	return errors.Join(errs...)
 }

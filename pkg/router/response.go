@@ -10,9 +10,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// finish makes what is sent of what an AdmitFunc returned. It copies the
-// response, so that one which is used twice by mistake never carries the UID of
-// another request.
+// finish turns the response of an AdmitFunc into the response that is sent. It
+// copies the response, so that a response that an AdmitFunc returns twice by
+// mistake never has the UID of another request.
 func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionRequest, phase string) (*admissionv1.AdmissionResponse, error) {
 	if resp == nil {
 		return nil, fmt.Errorf("the admission service returned no response")
@@ -38,14 +38,15 @@ func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionReques
 	return &out, nil
 }
 
-// isEmptyPatch also knows the patch "null", which a nil slice of operations
-// encodes to and which the API server refuses.
+// isEmptyPatch reports whether a patch is empty. The patch "null" is empty too: a
+// nil slice of operations encodes to it, and the API server refuses it.
 func isEmptyPatch(p []byte) bool {
 	return len(p) == 0 || string(p) == "null" || string(p) == "[]"
 }
 
-// cleanWarnings splits warnings into lines and takes control characters out: the
-// API server sends each as one HTTP header, and drops what is not fit for it.
+// cleanWarnings splits warnings into lines and removes control characters. The API
+// server sends each warning as one HTTP header, and drops warnings that are not
+// valid in a header.
 func cleanWarnings(warnings []string) []string {
 	var out []string
 	for _, w := range warnings {

@@ -1,24 +1,49 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/postern-dev/postern/pkg/router/sparselog"
 )
 
-// Router is the http.Handler of the secure port. It answers at the paths of its
-// services and nowhere else.
+// Router is the http.Handler of the secure port. It answers only at the paths of
+// its services.
+//
+// Both halves of every service are served. A half that is not enabled admits every
+// request. During a rollout the API server may call a half that only the new
+// replica has enabled, and the old replica must not refuse that request.
 type Router struct {
-	// halves is looked up by the exact path. A ServeMux would redirect paths that
-	// are not clean, and an API server does not follow redirects.
+	// halves maps exact paths to halves. A ServeMux would redirect paths that are
+	// not clean, and an API server does not follow redirects.
 	halves  map[string]*half
 	metrics *Metrics
+	// keys returns the keys of the path segments, see WithPathKeys.
+	keys   func() [][]byte
+	limits Limits
+	slots  slots
+	// bodies bounds the memory of bodies. memory bounds the memory of decisions.
+	bodies, memory *budget
+	// Unauthenticated callers can cause each of these messages as often as they
+	// like, so their rate is limited.
+	rejections, failures, panics sparselog.Limiter
 }
 
-// New returns a router that serves the given services. A service that could
-// never work, or that takes the path or a configuration name of another one, is
-// an error.
-func New(services []AdmissionService, m *Metrics) (*Router, error) {
+// New returns a router that serves the given services. It returns an error if a
+// service can never work, or if two services have the same path or configuration
+// name.
+func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, error) {
 	r := &Router{halves: map[string]*half{}, metrics: m}
+	for _, set := range options {
+		set(r)
+	}
+	r.slots.limit = r.limits.Requests
+	r.bodies = newBudget(r.limits.Bytes / bodyShare)
+	r.memory = newBudget(r.limits.Bytes - r.limits.Bytes/bodyShare)
+	m.setLimits(r.limits)
 	paths, names := map[string]bool{}, map[string]bool{}
 	for _, s := range services {
 		if err := s.check(); err != nil {
@@ -34,14 +59,22 @@ func New(services []AdmissionService, m *Metrics) (*Router, error) {
 			}
 			names[name] = true
 		}
-		if s.Mutate != nil {
-			r.halves[s.Path+MutatePath] = &half{router: r, service: s.Path, phase: PhaseMutate, admit: s.Mutate}
-		}
-		if s.Validate != nil {
-			r.halves[s.Path+ValidatePath] = &half{router: r, service: s.Path, phase: PhaseValidate, admit: s.Validate}
-		}
+		r.serve(s, PhaseMutate, s.Mutate)
+		r.serve(s, PhaseValidate, s.Validate)
 	}
 	return r, nil
+}
+
+// serve adds a half of a service. A half that is not enabled has no AdmitFunc.
+func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
+	if decide == nil {
+		decide = admitAll
+	}
+	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh}
+}
+
+func admitAll(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
 func (s AdmissionService) configNames() []string {
@@ -57,9 +90,11 @@ func (s AdmissionService) configNames() []string {
 
 // ServeHTTP implements http.Handler.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	h, ok := r.halves[req.URL.Path]
-	if !ok {
-		http.Error(w, fmt.Sprintf("no admission service at %q", req.URL.Path), http.StatusNotFound)
+	path, known := r.servicePath(req.URL.Path)
+	h := r.halves[path]
+	if !known || h == nil {
+		// The path is not in the answer: it may hold the segment.
+		http.Error(w, "no admission service at this path", http.StatusNotFound)
 		return
 	}
 	h.ServeHTTP(w, req)

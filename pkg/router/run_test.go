@@ -100,9 +100,12 @@ func TestRunRegistersWhenReachable(t *testing.T) {
 	eventually(t, "the metrics say so", func() bool { got := registered(); return len(got) == 2 && got[0]+got[1] == 2 })
 }
 
+// trimsSoon is a Deployment that keeps a CA in nobody's bundle for a second only.
+func trimsSoon(d *Deployment, _ *AdmissionService) { d.KeepCAs = time.Second }
+
 func TestRunRestores(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, "10:00", nil)
+	r := newRegistrar(t, c, "10:00", trimsSoon)
 	run(t, r, reachable)
 	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
 	if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
@@ -146,7 +149,7 @@ func (h *hastyBundle) Bundle() []byte {
 func TestRunMissesNoBundle(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	mustSync(t, newRegistrar(t, c, "10:00", nil), c)
-	r := newRegistrar(t, c, "10:00", nil)
+	r := newRegistrar(t, c, "10:00", trimsSoon)
 	r.bundle = &hastyBundle{bundle: newBundle("ca")}
 	run(t, r, reachable)
 	eventually(t, "the new bundle is registered", func() bool {

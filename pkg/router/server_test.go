@@ -51,8 +51,13 @@ func (b *logBuffer) String() string {
 
 func serve(t *testing.T, services ...router.AdmissionService) *server {
 	t.Helper()
+	return serveLimited(t, router.Limits{}, services...)
+}
+
+func serveLimited(t *testing.T, limits router.Limits, services ...router.AdmissionService) *server {
+	t.Helper()
 	s := &server{registry: metrics.NewKubeRegistry(), log: &logBuffer{}}
-	r, err := router.New(services, router.NewMetrics(s.registry))
+	r, err := router.New(services, router.NewMetrics(s.registry), router.WithLimits(limits))
 	if err != nil {
 		t.Fatalf("Making the router: %v", err)
 	}
@@ -86,13 +91,16 @@ func answering(resp *admissionv1.AdmissionResponse) router.AdmitFunc {
 // review is one with the uid, about a pod.
 func review(tb testing.TB, uid string) []byte {
 	tb.Helper()
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: types.UID(uid), Operation: admissionv1.Create, Name: "web", Namespace: "ns",
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: runtime.RawExtension{Raw: []byte(`{"spec":{}}`)},
-		},
+	return encode(tb, &admissionv1.AdmissionRequest{
+		UID: types.UID(uid), Operation: admissionv1.Create, Name: "web", Namespace: "ns",
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: runtime.RawExtension{Raw: []byte(`{"spec":{}}`)},
 	})
+}
+
+// encode makes a review of a request.
+func encode(tb testing.TB, ar *admissionv1.AdmissionRequest) []byte {
+	tb.Helper()
+	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: ar})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,8 +1,7 @@
-// Package router is the framework that Postern is built on: it mounts
-// AdmissionServices, turns HTTP requests into calls of their AdmitFuncs and the
-// answers into AdmissionReviews, and keeps their webhook configurations
-// registered with the API server. It knows the envelope of a request and never
-// looks at the object inside.
+// Package router is the framework of Postern. It serves AdmissionServices, turns
+// HTTP requests into calls of their AdmitFuncs and the results into
+// AdmissionReviews, and keeps their webhook configurations registered with the API
+// server. It reads the envelope of a request and never the object inside.
 package router
 
 import (
@@ -16,16 +15,17 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// AdmitFunc decides one admission request. It returns a fresh, non-nil
-// response; the router fills in the UID. A response that denies with a code of
-// 500 or more says that the service could not decide: the router makes an HTTP
-// error of it, so that the webhook's failure policy applies.
+// AdmitFunc decides one admission request. It returns a new, non-nil response. The
+// router sets the UID. A response that denies with a code of 500 or more means that
+// the service could not decide. The router turns it into an HTTP error, so that the
+// failure policy of the webhook applies.
 type AdmitFunc func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
 // AdmissionService is one webhook service: where it is served, what decides,
 // and when the API server is to call it. Mutate is served at <Path>/mutate and
 // called by MutatingConfig, Validate at <Path>/validate and called by
-// ValidatingConfig; a service may have one half or both.
+// ValidatingConfig. A service may have one half or both. A service that is not
+// enabled has neither: both of its paths admit, and nothing is registered.
 //
 // The configurations hold what is the service's own: names, rules, side
 // effects, failure policy, match conditions. The router fills in the rest
@@ -36,30 +36,32 @@ type AdmissionService struct {
 	Validate         AdmitFunc
 	MutatingConfig   *admissionregistrationv1.MutatingWebhookConfiguration
 	ValidatingConfig *admissionregistrationv1.ValidatingWebhookConfiguration
+	// Weigh returns how many bytes of memory deciding a request needs, in addition
+	// to its text. The router reserves them before it calls a half (see Limits).
+	// Without Weigh, the router reserves eight bytes for each byte of the objects.
+	Weigh func(*admissionv1.AdmissionRequest) int64
 }
 
 const (
-	// MutatePath follows the Path of a service, for its mutating half.
-	MutatePath = "/mutate"
-	// ValidatePath follows it for its validating half.
-	ValidatePath = "/validate"
+	// MutatePath is the suffix of the path of the mutating half. It follows the
+	// Path of a service.
+	MutatePath = "/" + PhaseMutate
+	// ValidatePath is the suffix of the path of the validating half.
+	ValidatePath = "/" + PhaseValidate
 )
 
 var servicePath = regexp.MustCompile(`^(/[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$`)
 
-// check returns an error for a service that could never work.
+// check returns an error for a service that can never work.
 func (s AdmissionService) check() error {
-	switch {
-	case !servicePath.MatchString(s.Path):
+	if !servicePath.MatchString(s.Path) {
 		return fmt.Errorf("service path %q: want lower-case segments, such as /pods", s.Path)
-	case s.Mutate == nil && s.Validate == nil:
-		return fmt.Errorf("service %s: has neither Mutate nor Validate", s.Path)
 	}
 	return errors.Join(s.checkHalf("Mutate", s.Mutate != nil, s.MutatingConfig != nil), s.checkHalf("Validate", s.Validate != nil, s.ValidatingConfig != nil), s.checkNames())
 }
 
-// checkNames wants the names by which server-side apply tells configurations and
-// their webhooks apart.
+// checkNames returns an error if a name is missing. Server-side apply
+// identifies configurations and their webhooks by name.
 func (s AdmissionService) checkNames() error {
 	var names []string
 	if c := s.MutatingConfig; c != nil {

@@ -11,15 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// series is a pod that is sent over and over.
+// series is a pod that is sent repeatedly.
 type series struct {
 	shape
 	pod, want []byte
 	messages  []message
 }
 
-// newSeries makes the pod of a shape, what is to become of it, and a review for
-// each of so many connections, with a uid of its own.
+// newSeries creates the pod of a shape, the expected mutated pod, and a review for
+// each connection. Each review has its own uid.
 func newSeries(s shape, connections int) (*series, error) {
 	out := &series{shape: s}
 	for policy, into := range map[corev1.PullPolicy]*[]byte{s.policy: &out.pod, corev1.PullAlways: &out.want} {
@@ -45,8 +45,8 @@ func newSeries(s shape, connections int) (*series, error) {
 	return out, nil
 }
 
-// check sends one review and looks closely at the answer: a server that does less
-// than its job must not be measured.
+// check sends one review and checks the whole answer, so that a server with a wrong
+// answer is not measured.
 func (s *server) check(ctx context.Context, x *series) error {
 	m := x.messages[0]
 	answer, err := s.clients[0].send(ctx, m.body)
@@ -63,7 +63,7 @@ func (s *server) check(ctx context.Context, x *series) error {
 	return nil
 }
 
-// check decodes an answer and applies its patch to pod, which is to become want.
+// check decodes an answer and applies its patch to pod. The result must equal want.
 func (m message) check(answer, pod, want []byte) error {
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal(answer, &review); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestShapesAreWhatTheirNamesSay(t *testing.T) {
-	// The documentation speaks of about 1.5, 8 and 60 KB.
+	// The documentation gives sizes of about 1.5, 8 and 60 KB.
 	sizes := map[string][2]int{"small": {1400, 1900}, "medium": {7500, 9500}, "medium, no change": {7500, 9500}, "large": {55000, 65000}}
 	for _, s := range shapes() {
 		x, err := newSeries(s, 2)

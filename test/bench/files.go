@@ -26,8 +26,8 @@ func (b *bench) posternBinary() string {
 	return filepath.Join(b.dir, "postern")
 }
 
-// build builds the servers. Postern is built in its own module, with the
-// dependencies that it ships with.
+// build builds the servers. It builds Postern in Postern's own module, so that the
+// binary has the released dependencies.
 func (b *bench) build(ctx context.Context) error {
 	targets := []struct{ dir, pkg, name string }{
 		{".", "./floor", "floor"},

@@ -24,7 +24,7 @@ type client struct {
 	answer    bytes.Buffer
 }
 
-// newClient returns a client of the server. It sends what kube-apiserver sends.
+// newClient returns a client of the server. It sends the same headers as kube-apiserver.
 func (s *server) newClient(roots *x509.CertPool) *client {
 	t := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -66,15 +66,15 @@ type message struct {
 	body []byte
 }
 
-// load is what was seen while a number of requests was sent.
+// load holds the measurements of a number of requests.
 type load struct {
 	requests  int
 	wall      time.Duration
 	latencies []time.Duration
 }
 
-// send sends so many requests over as many connections as there are messages, one
-// at a time on each, and looks at every answer: allowed, and for this request.
+// send sends the requests over one connection per message, one at a time on each
+// connection. It checks that every answer allows the request and has its uid.
 func (s *server) send(ctx context.Context, messages []message, requests int) (load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,8 +107,8 @@ func (s *server) send(ctx context.Context, messages []message, requests int) (lo
 	return l, context.Cause(ctx)
 }
 
-// allowedBy looks at the text only: to decode every answer would cost more than
-// to send the request.
+// allowedBy checks only the text of the answer, because decoding every answer would
+// cost more than sending the request.
 func (m message) allowedBy(answer []byte) error {
 	if !bytes.Contains(answer, []byte(`"allowed":true`)) {
 		return fmt.Errorf("not allowed: %s", answer)

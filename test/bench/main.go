@@ -1,5 +1,5 @@
-// Command bench measures the CPU time that Postern takes for one request, beside
-// the least that a webhook in Go can take and beside controller-runtime. See
+// Command bench measures the CPU time that Postern takes for one request. It
+// compares Postern with a minimal webhook and with controller-runtime. See
 // README.md.
 package main
 
@@ -38,7 +38,7 @@ type bench struct {
 	binary, baseline string
 	jsonFile         string
 	quick            bool
-	// dir holds what the run builds and writes.
+	// dir holds the files that the run builds and writes.
 	dir string
 }
 
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if b.dir, err = os.MkdirTemp("", "postern-bench-"); err != nil {
 		return fmt.Errorf("making a folder: %w", err)
 	}
-	// The servers end before the folder goes.
+	// Stop the servers before the folder is removed.
 	ctx, cancel := context.WithCancel(ctx)
 	list := b.servers()
 	defer func() {
@@ -109,7 +109,7 @@ func parse(args []string) (*bench, error) {
 	return b, nil
 }
 
-// cells are the pods by the numbers of connections.
+// cells returns a cell for each pod and each number of connections.
 func (b *bench) cells() ([]*cell, error) {
 	var out []*cell
 	most := b.connections[len(b.connections)-1]
@@ -128,7 +128,7 @@ func (b *bench) cells() ([]*cell, error) {
 	return out, nil
 }
 
-// start starts the servers, opens all connections, and checks what they answer.
+// start starts the servers, opens all connections, and checks the servers' answers.
 func (b *bench) start(ctx context.Context, list []*server, cells []*cell) error {
 	api, err := startAPI(ctx)
 	if err != nil {

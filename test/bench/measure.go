@@ -13,20 +13,20 @@ type sample struct {
 	cpu, client time.Duration
 }
 
-// perRequest is the CPU time of the server for one request.
+// perRequest returns the CPU time of the server for one request.
 func (s sample) perRequest() time.Duration { return s.cpu / time.Duration(s.requests) }
 
-// cell is all that was measured with one pod and one number of connections: the
-// samples of each server by round. Those of one round belong together.
+// cell holds the measurements for one pod and one number of connections: the
+// samples of each server by round. Only samples of the same round are compared.
 type cell struct {
 	series      *series
 	connections int
 	samples     map[string][]sample
 }
 
-// measure goes through all cells once per round, and through the servers one after
-// the other in each cell, so that whatever else the machine does meets them all
-// alike. Every round another server begins.
+// measure measures all cells once per round. In each cell it measures the servers one
+// after the other, so that other load on the machine affects all servers alike. Each
+// round begins with a different server.
 func (b *bench) measure(ctx context.Context, list []*server, cells []*cell) error {
 	for round := range b.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, b.rounds)
@@ -44,7 +44,7 @@ func (b *bench) measure(ctx context.Context, list []*server, cells []*cell) erro
 	return nil
 }
 
-// sample warms a server up with the requests that it is measured by, and measures.
+// sample warms up a server with the requests of the measurement, and then measures.
 func (b *bench) sample(ctx context.Context, s *server, c *cell) (sample, error) {
 	messages := c.series.messages[:c.connections]
 	requests := max(int(float64(b.requests)*c.series.share), c.connections)

@@ -15,17 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// shape is how large a pod is.
+// shape describes the size of a pod.
 type shape struct {
 	name                                 string
 	inits, containers, env, files, notes int
 	policy                               corev1.PullPolicy
-	// share is the part of -requests that are sent in one measurement: what is
-	// larger takes longer.
+	// share is the fraction of -requests that one measurement sends. A larger pod
+	// has a smaller share, because it takes longer.
 	share float64
 }
 
-// shapes are the pods that are measured.
+// shapes returns the shapes of the measured pods.
 func shapes() []shape {
 	return []shape{
 		{name: "small", containers: 1, policy: corev1.PullIfNotPresent, share: 1},
@@ -120,8 +120,8 @@ func (s shape) container(name string, policy corev1.PullPolicy) corev1.Container
 	return c
 }
 
-// manage adds the managed fields that the API server writes for a create. Who
-// owns the fields does not depend on their values.
+// manage adds the managed fields that the API server writes for a create. The
+// ownership of the fields does not depend on their values.
 func (s shape) manage(pod *corev1.Pod) error {
 	data, err := json.Marshal(pod)
 	if err != nil {
@@ -145,8 +145,8 @@ func (s shape) manage(pod *corev1.Pod) error {
 	return nil
 }
 
-// ownedFields is the set of the fields of a document, in the form of managed
-// fields.
+// ownedFields returns the set of the fields of a document, in the format of
+// managedFields.
 func ownedFields(v any) map[string]any {
 	out := map[string]any{}
 	switch v := v.(type) {
@@ -167,7 +167,7 @@ func ownedFields(v any) map[string]any {
 	return out
 }
 
-// review is the body of a request that creates the pod.
+// review returns the body of a review for the creation of the pod.
 func review(uid types.UID, pod []byte) ([]byte, error) {
 	kind := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	resource := metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -190,7 +190,7 @@ func review(uid types.UID, pod []byte) ([]byte, error) {
 	})
 }
 
-// newUID is unlike any other of the run.
+// newUID returns a uid that is unique in the run.
 func newUID(i int) types.UID {
 	return types.UID(fmt.Sprintf("5ed4a8f3-8d5c-4c5b-9b1e-%012d", i))
 }

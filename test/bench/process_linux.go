@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime returns the user and system time that a process has used, to the
-// nanosecond: /proc/<pid>/stat counts in hundredths of a second. All of its
-// threads are in it, also those that have ended.
+// cpuTime returns the user and system time of a process in nanoseconds. It does not
+// use /proc/<pid>/stat, which counts in hundredths of a second. The time includes all
+// threads of the process, also ended threads.
 func cpuTime(pid int) (time.Duration, error) {
-	// The clock of another process, as clock_getcpuclockid(3) makes it.
+	// This is the clock id of another process, as clock_getcpuclockid(3) computes it.
 	const scheduled = 2
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil { //nolint:gosec // process ids are small
@@ -23,8 +23,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// memory returns how much memory of a process is resident now, and the most that
-// was, in bytes.
+// memory returns the current and the maximum resident memory of a process, in
+// bytes.
 func memory(pid int) (now, most int64, err error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

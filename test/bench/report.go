@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is what a run found. Times are in microseconds.
+// report holds the results of a run. Times are in microseconds.
 type report struct {
 	Go       string            `json:"go"`
 	CPUs     int               `json:"cpus"`
@@ -44,7 +44,7 @@ type memRow struct {
 	Most int64 `json:"mostRSSBytes"`
 }
 
-// spread is what one number was over the rounds.
+// spread summarizes the values of one number over the rounds.
 type spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -56,13 +56,13 @@ func spreadOf(values []float64) spread {
 	return spread{Median: quantile(values, 0.5), Min: values[0], Max: values[len(values)-1]}
 }
 
-// quantile is the q-quantile of sorted values, one of them.
+// quantile returns the q-quantile of sorted values. The result is one of the values.
 func quantile[T cmp.Ordered](sorted []T, q float64) T {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)]
 }
 
-// ratios are those that are reported: each says how many times the second the
-// first takes.
+// ratios are the reported ratios. Each ratio is the time of the first server divided
+// by the time of the second server.
 func ratios(names []string) [][2]string {
 	out := [][2]string{{namePostern, nameFloor}, {namePeer, namePostern}}
 	if slices.Contains(names, nameBaseline) {
@@ -117,7 +117,8 @@ func rowOf(samples []sample) serverRow {
 	}
 }
 
-// ratioOf compares round by round: what disturbs the machine disturbs both.
+// ratioOf compares the servers round by round, because other load on the machine affects
+// both servers of a round.
 func ratioOf(a, b []sample) spread {
 	var values []float64
 	for i := range a {

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// startTimeout is how long a server may take until it answers.
+// startTimeout bounds the time until a server answers.
 const startTimeout = 30 * time.Second
 
-// server is one of the processes that are measured.
+// server is a measured process.
 type server struct {
 	name string
 	path string
-	// patches says that it sets the pull policies; one that does not only allows.
+	// patches means that the server patches the pull policies. Otherwise the server only allows.
 	patches bool
 	command func(address string) []string
 
@@ -56,20 +56,21 @@ func (b *bench) servers() []*server {
 	return list
 }
 
-// postern is the command line of a Postern. Its webhook URL is its own address:
-// it registers only once it reaches itself.
+// postern returns the command line of Postern. The webhook URL is Postern's own
+// address, because Postern registers only after it has reached itself.
 func (b *bench) postern(binary string) func(address string) []string {
 	return func(address string) []string {
 		host, port, _ := strings.Cut(address, ":")
 		return []string{
 			binary, "serve", "--admission-control=AlwaysPullImages", "--kubeconfig=" + b.kubeconfig(),
 			"--bind-address=" + host, "--secure-port=" + port, "--health-bind-address=", "--webhook-url=https://" + address,
+			"--disable-http2-serving=false",
 			"--tls-cert-file=" + b.certFile(), "--tls-private-key-file=" + b.keyFile(), "--ca-bundle-file=" + b.caFile(),
 		}
 	}
 }
 
-// start starts the server. It is killed when ctx ends.
+// start starts the server. The server is killed when ctx is done.
 func (s *server) start(ctx context.Context) error {
 	address, err := freeAddress(ctx)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *server) start(ctx context.Context) error {
 	s.address = address
 	args := s.command(address)
 	s.cmd = exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // built here
-	// The same environment for all, and nothing in it that tunes Go.
+	// All servers have the same environment, without variables that tune Go.
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.cmd.WaitDelay = time.Second
@@ -112,7 +113,7 @@ func (s *server) awaitPort(ctx context.Context) error {
 	}
 }
 
-// freeAddress returns an address of this machine that nobody listens on.
+// freeAddress returns a local address on which no program listens.
 func freeAddress(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -122,7 +123,7 @@ func freeAddress(ctx context.Context) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// wait waits for the end of a server that was killed.
+// wait waits until a killed server has exited.
 func (s *server) wait() {
 	if s.ended != nil {
 		<-s.ended

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// startAPI serves, until ctx ends, the little of an API server that Postern needs
-// to start: a version, no objects, and a yes to what it applies. It returns the
-// URL.
+// startAPI serves a stub of an API server until ctx is done, and returns its URL.
+// The stub has the calls that Postern needs to start: it reports a version, lists
+// no objects, and accepts every apply.
 func startAPI(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -24,7 +24,7 @@ func startAPI(ctx context.Context) (string, error) {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	go func() {
-		// It ends with this process, at the latest.
+		// The stub ends no later than this process.
 		_ = srv.Serve(l)
 	}()
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
@@ -38,10 +38,10 @@ func serveAPI(w http.ResponseWriter, req *http.Request) {
 	case req.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
 	case req.Method == http.MethodPatch:
-		// What was applied is what there is now.
+		// Return the applied object as the stored object.
 		_, _ = io.Copy(w, req.Body)
 	case query.Get("sendInitialEvents") == "true":
-		// The client lists and watches instead.
+		// The client falls back to list and watch.
 		status(w, http.StatusUnprocessableEntity, "Invalid")
 	case query.Get("watch") == "true":
 		_ = http.NewResponseController(w).Flush()

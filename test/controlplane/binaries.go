@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// DefaultVersion of Kubernetes is the one whose dependencies the module in the folder kubernetes pins.
+// DefaultVersion is the version of Kubernetes whose dependencies the module in the folder kubernetes pins.
 const DefaultVersion = "v1.37.1"
 
-// etcdVersion is what the module in the folder etcd pins. Every version of Kubernetes here works with it.
+// etcdVersion is the etcd version that the module in the folder etcd pins. Every supported version of
+// Kubernetes works with this etcd.
 const etcdVersion = "v3.7.0"
 
-// The binaries; a folder of binaries holds each under this name.
+// The file names of the binaries.
 const (
 	etcd                  = "etcd"
 	kubeAPIServer         = "kube-apiserver"
@@ -31,8 +32,8 @@ func AllBinaries() []string {
 	return []string{etcd, kubeAPIServer, kubectl, kubeControllerManager}
 }
 
-// BinaryDir is the folder where the binaries of that version are, or will be once they are built: the
-// one that KUBEBUILDER_ASSETS names, else one in the cache.
+// BinaryDir returns the folder for the binaries of a version. The binaries may not be built yet. It is the
+// folder that KUBEBUILDER_ASSETS names, or else a folder in the cache.
 func BinaryDir(version string) (string, error) {
 	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 		return filepath.Abs(assets)
@@ -55,9 +56,10 @@ func BinaryDir(version string) (string, error) {
 	return filepath.Abs(filepath.Join(cache, "controlplane", version+"-etcd-"+etcdVersion))
 }
 
-// Build makes sure that the named binaries exist, and returns the folder that holds them. It tells
-// progress what it builds, and how long that takes. Where KUBEBUILDER_ASSETS names a folder, nothing is
-// built, and what is missing there is an error; only kubectl may be, because not every test calls it.
+// Build builds the missing ones of the named binaries, and returns the folder that holds all of them. It
+// writes to progress which binary it builds and how long the build takes. If KUBEBUILDER_ASSETS names a
+// folder, Build builds nothing and returns an error for a missing binary. Only kubectl may be missing,
+// because not every test calls it.
 func Build(ctx context.Context, version string, progress io.Writer, names ...string) (string, error) {
 	dir, err := BinaryDir(version)
 	if err != nil {

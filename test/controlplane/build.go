@@ -20,15 +20,15 @@ const (
 	errorLines = 20
 )
 
-// builder builds binaries of one version into their folder of the cache.
+// builder builds the binaries of one version into the cache folder of that version.
 type builder struct {
 	dir      string
 	version  string
 	progress io.Writer
 }
 
-// build builds those of the binaries that are missing. One builder works at a time: two would only take
-// turns on the processors, and both build the same.
+// build builds the missing binaries. Only one builder runs at a time, because two builders would compete for
+// the processors and build the same binaries.
 func (b *builder) build(ctx context.Context, names []string) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (b *builder) build(ctx context.Context, names []string) error {
 	return nil
 }
 
-// lock waits for other builders of this version. The kernel gives the lock back when its holder dies.
+// lock waits for other builders of this version. The kernel releases the lock when its holder exits.
 func (b *builder) lock(ctx context.Context) (func(), error) {
 	file, err := os.OpenFile(filepath.Join(b.dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -81,12 +81,13 @@ func (b *builder) lock(ctx context.Context) (func(), error) {
 	}
 }
 
-// compile builds one binary under a temporary name, so that whoever sees it under its own sees all of it.
+// compile builds one binary under a temporary name and then renames it, so that no reader sees an incomplete
+// binary.
 func (b *builder) compile(ctx context.Context, name string) error {
 	recipe := b.recipe(name)
 	b.say("building %s %s, once; %s on 2 processors", name, recipe.version, recipe.duration)
 	start := time.Now()
-	// If we are killed, the go command may still write to this name.
+	// If this process is killed, the go command may continue to write to this file.
 	temporary := filepath.Join(b.dir, fmt.Sprintf(".%s.%d", name, os.Getpid()))
 	defer func() { _ = os.Remove(temporary) }()
 	done := make(chan error, 1)
@@ -115,12 +116,12 @@ func (b *builder) goBuild(ctx context.Context, r recipe, output string) error {
 	if err != nil {
 		return err
 	}
-	// Without cgo there is one way to build it on every machine. No path of this machine is in it.
+	// Without cgo the build is the same on every machine. -trimpath keeps local paths out of the binary.
 	cmd := exec.CommandContext(ctx, "go", "build", "-mod="+mod, "-trimpath", "-buildvcs=false",
 		"-ldflags", r.linkerFlags(), "-o", output, r.pkg)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
-	// Interrupted, the go command removes its temporary files and ends its compilers.
+	// On an interrupt the go command removes its temporary files and stops its compilers.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopGrace
 	text, err := cmd.CombinedOutput()
@@ -131,7 +132,7 @@ func (b *builder) goBuild(ctx context.Context, r recipe, output string) error {
 	return nil
 }
 
-// say is for a reader who waits, so a failure to write is not worth a failed build.
+// say prints a progress message. A failed write must not fail the build, so say ignores the error.
 func (b *builder) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, "controlplane: "+format+"\n", args...)
 }

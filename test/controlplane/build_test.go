@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// writingGo stands in for the go command: it counts its calls and writes what it was to build.
+// writingGo replaces the go command. It counts its calls and writes the output file.
 const writingGo = `#!/bin/sh
 echo "$PWD $*" >>"$GO_CALLS"
 while [ "$1" != -o ]; do shift; done
@@ -114,8 +114,8 @@ func TestVersionIsChecked(t *testing.T) {
 	}
 }
 
-// useGo makes the script the go command, empties the cache, and returns the file that the script may
-// write its arguments to.
+// useGo installs the script as the go command, empties the cache, and returns the file to which the script
+// may write its arguments.
 func useGo(t *testing.T, script string) string {
 	t.Helper()
 	bin := t.TempDir()

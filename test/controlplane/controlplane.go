@@ -1,6 +1,6 @@
-// Package controlplane builds and starts a real Kubernetes control plane on this machine: etcd and
-// kube-apiserver, kube-controller-manager where it is asked for, and kubectl to talk to them. There are
-// no nodes, so pods are admitted and stored but never run. See README.md.
+// Package controlplane builds and starts a real Kubernetes control plane on this machine: etcd,
+// kube-apiserver and, on request, kube-controller-manager. It also builds kubectl. There are no nodes, so
+// pods are admitted and stored but never run. See README.md.
 package controlplane
 
 import (
@@ -18,31 +18,32 @@ import (
 )
 
 const (
-	// portAttempts bounds the starts that are lost to another program taking a port that was free a
-	// moment earlier.
+	// portAttempts bounds the number of starts that may fail because another program took a port that was
+	// free a moment earlier.
 	portAttempts = 3
-	// stopGrace is how long a server may take to stop by itself. With clients still connected,
-	// kube-apiserver takes a second or two.
+	// stopGrace is the time that a server has to exit after SIGTERM. kube-apiserver needs a second or
+	// two while clients are connected.
 	stopGrace = 10 * time.Second
 	logLines  = 15
 )
 
-// Options say what to start. The zero value is a control plane of DefaultVersion in a temporary folder.
+// Options configure a control plane. The zero value means DefaultVersion in a temporary folder.
 type Options struct {
-	// Version of Kubernetes, such as v1.36.3; DefaultVersion if empty. It has no effect where
-	// KUBEBUILDER_ASSETS provides the binaries.
+	// Version is the version of Kubernetes, such as v1.36.3. If empty, it is DefaultVersion. Version has
+	// no effect if KUBEBUILDER_ASSETS provides the binaries.
 	Version string
-	// Dir holds the state, the kubeconfigs and the logs. A control plane that is started in the folder
-	// of a stopped one has its objects. If empty, it is a temporary folder that Stop removes.
+	// Dir holds the state, the kubeconfigs and the logs. A control plane that starts in the folder of a
+	// stopped control plane has the same objects. If Dir is empty, Start creates a temporary folder and
+	// Stop removes it.
 	Dir string
-	// ControllerManager starts kube-controller-manager as well. Without it no namespace gets a default
-	// service account, so the admission plugin ServiceAccount is switched off, unless APIServerFlags
-	// names it in --enable-admission-plugins.
+	// ControllerManager also starts kube-controller-manager. Without kube-controller-manager no namespace
+	// gets a default service account. So the admission plugin ServiceAccount is then disabled, unless
+	// APIServerFlags names it in --enable-admission-plugins.
 	ControllerManager bool
-	// APIServerFlags are further flags of kube-apiserver. A flag given here replaces ours of that name,
-	// but ServiceAccount stays among the disabled admission plugins as said above.
+	// APIServerFlags are further flags of kube-apiserver. A flag given here replaces the default flag of
+	// the same name, but ServiceAccount stays disabled as described for ControllerManager.
 	APIServerFlags []string
-	// Progress is told what is built and how far it is; nothing is written once all is built.
+	// Progress receives messages about the build. Nothing is written if every binary is already built.
 	Progress io.Writer
 }
 
@@ -56,15 +57,15 @@ type ControlPlane struct {
 	etcdURL   string
 	serverURL string
 	client    *http.Client
-	processes []*process
-	exited    chan *process
+	processes []*server
+	exited    chan *server
 	stopOnce  sync.Once
 	stopErr   error
 }
 
-// Start builds what is not built yet, starts the servers and returns when they are ready: the API server
-// says so, and the namespace default exists (with its service account, if the controller manager runs).
-// ctx bounds the start only.
+// Start builds the missing binaries, starts the servers and returns when they are ready. They are ready when
+// the API server reports it and the namespace default exists (with its service account, if the controller
+// manager runs). ctx bounds the start only.
 func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -94,7 +95,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	}
 }
 
-// prepare makes the folder and what does not depend on the ports.
+// prepare creates the folder and the files that do not depend on the ports.
 func (c *ControlPlane) prepare() error {
 	dir := c.options.Dir
 	if dir == "" {
@@ -109,7 +110,7 @@ func (c *ControlPlane) prepare() error {
 		return err
 	}
 	c.dir = dir
-	// Tokens and keys lie here.
+	// This folder holds tokens and keys.
 	if err := os.MkdirAll(c.logDir(), 0o700); err != nil {
 		return err
 	}
@@ -120,13 +121,13 @@ func (c *ControlPlane) prepare() error {
 	return writeTokens(c.tokenFile(), c.tokens)
 }
 
-// boot starts the servers one after the other, each when the one it needs is ready.
+// boot starts the servers one after the other. Each server starts when the server it depends on is ready.
 func (c *ControlPlane) boot(ctx context.Context) error {
 	ports, err := freePorts(ctx, 2)
 	if err != nil {
 		return err
 	}
-	c.exited = make(chan *process, 3)
+	c.exited = make(chan *server, 3)
 	c.client = nil
 	c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	c.serverURL = fmt.Sprintf("https://127.0.0.1:%d", ports[1])
@@ -152,7 +153,7 @@ func (c *ControlPlane) boot(ctx context.Context) error {
 }
 
 func (c *ControlPlane) run(name string, args []string) error {
-	p, err := startProcess(name, filepath.Join(c.binaries, name), args, c.logDir(), c.exited)
+	p, err := startServer(name, filepath.Join(c.binaries, name), args, c.logDir(), c.exited)
 	if err != nil {
 		return err
 	}
@@ -160,10 +161,10 @@ func (c *ControlPlane) run(name string, args []string) error {
 	return nil
 }
 
-// portTaken says that a server gave up because its port was no longer free.
+// portTaken reports whether a server exited because its port was no longer free.
 func (c *ControlPlane) portTaken() bool {
 	for _, p := range c.processes {
-		if !p.running() && strings.Contains(p.tail(logLines), "address already in use") {
+		if !p.Running() && strings.Contains(p.tail(logLines), "address already in use") {
 			return true
 		}
 	}
@@ -192,7 +193,8 @@ func (c *ControlPlane) Stop() error {
 	return c.stopErr
 }
 
-// stopProcesses stops the servers in the reverse order of their start, so that none misses another.
+// stopProcesses stops the servers in the reverse order of their start, so that no server loses a server that
+// it depends on.
 func (c *ControlPlane) stopProcesses() error {
 	var errs []error
 	for len(c.processes) > 0 {
@@ -203,31 +205,32 @@ func (c *ControlPlane) stopProcesses() error {
 	return errors.Join(errs...)
 }
 
-// URL is where the API server listens, https://127.0.0.1:<port>.
+// URL returns the address of the API server, https://127.0.0.1:<port>.
 func (c *ControlPlane) URL() string { return c.serverURL }
 
-// Client trusts the API server's certificate. Requests need a token of their own, see Token.
+// Client returns a client that trusts the API server's certificate. Requests must carry a token, see Token.
 func (c *ControlPlane) Client() *http.Client { return c.client }
 
-// Token is the bearer token of a user.
+// Token returns the bearer token of a user.
 func (c *ControlPlane) Token(u User) string { return c.tokens[u] }
 
-// Kubeconfig is the path of a kubeconfig file for a user. It holds all it needs, so it may be copied.
+// Kubeconfig returns the path of a kubeconfig file for a user. The file refers to no other file, so it may be
+// copied.
 func (c *ControlPlane) Kubeconfig(u User) string {
 	return filepath.Join(c.dir, "kubeconfig-"+strings.ReplaceAll(string(u), ":", "-"))
 }
 
-// CAFile is the path of the certificate of the authority that has signed the API server's.
+// CAFile returns the path of the CA certificate that signed the API server's certificate.
 func (c *ControlPlane) CAFile() string { return filepath.Join(c.dir, "ca.crt") }
 
-// Kubectl is kubectl as that user, ready to run. It is of the control plane's own version.
+// Kubectl returns a kubectl command that runs as the user. kubectl has the version of the control plane.
 func (c *ControlPlane) Kubectl(ctx context.Context, u User, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.binaries, kubectl), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig(u), "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl"))
 	return cmd
 }
 
-// Logs is the end of the log of each server, for the report of a failure.
+// Logs returns the last lines of each server's log, for the report of a failure.
 func (c *ControlPlane) Logs() string {
 	var b strings.Builder
 	for _, p := range c.processes {

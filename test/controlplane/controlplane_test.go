@@ -68,8 +68,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestPodsWithoutControllerManager also shows that a list of disabled plugins does not bring the service
-// accounts back, which nobody would make.
+// TestPodsWithoutControllerManager also shows that a list of disabled plugins does not enable ServiceAccount.
+// Without the controller manager nothing creates service accounts.
 func TestPodsWithoutControllerManager(t *testing.T) {
 	c := controlplane.StartForTest(t, controlplane.Options{
 		APIServerFlags: []string{"--disable-admission-plugins=LimitRanger"},
@@ -90,7 +90,7 @@ func TestControllerManager(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"create", "namespace", "passing"},
-		// Only the namespace controller ends a namespace.
+		// Only the namespace controller finishes the deletion of a namespace.
 		{"delete", "namespace", "passing", "--timeout=1m"},
 	} {
 		if out, err := c.Kubectl(t.Context(), controlplane.Admin, args...).CombinedOutput(); err != nil {
@@ -144,7 +144,7 @@ func create(t *testing.T, c *controlplane.ControlPlane, u controlplane.User, pat
 	return response.StatusCode
 }
 
-// serversIn finds the processes that name the folder among their arguments, by what the kernel knows.
+// serversIn finds in /proc the processes that have the folder in their arguments.
 func serversIn(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -153,7 +153,7 @@ func serversIn(t *testing.T, dir string) []string {
 	}
 	var servers []string
 	for _, file := range files {
-		// One that has exited meanwhile has none, nor has one that only waits for its parent to notice.
+		// A process that has exited meanwhile has no arguments. A zombie process has none either.
 		text, _ := os.ReadFile(file)
 		if strings.Contains(string(text), dir+"/") {
 			program, _, _ := strings.Cut(string(text), "\x00")

@@ -15,9 +15,9 @@ func (c *ControlPlane) etcdArgs() []string {
 		"--data-dir=" + filepath.Join(c.dir, etcd),
 		"--listen-client-urls=" + c.etcdURL,
 		"--advertise-client-urls=" + c.etcdURL,
-		// Nobody talks to a single member, so its peer port need not be known.
+		// A single member has no peers, so its peer port may be any port.
 		"--listen-peer-urls=http://127.0.0.1:0",
-		// What is written here need not survive a power cut.
+		// The data need not survive a power failure.
 		"--unsafe-no-fsync",
 		fmt.Sprintf("--quota-backend-bytes=%d", 1<<30),
 		"--log-level=warn",
@@ -31,7 +31,7 @@ func (c *ControlPlane) apiServerArgs(port int) []string {
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir=" + c.certDir(),
-		// A loopback address is not a valid endpoint, so the API server is not to publish its own.
+		// A loopback address is not a valid endpoint, so the API server must not publish its own address.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Node,RBAC",
@@ -50,22 +50,22 @@ func (c *ControlPlane) controllerManagerArgs() []string {
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1",
-		// It serves metrics and health only, which nobody here reads.
+		// This port serves only metrics and health, and no test reads them.
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--use-service-account-credentials",
 		"--service-account-private-key-file=" + c.serviceAccountKey(),
 		"--root-ca-file=" + c.CAFile(),
-		// The controllers first make an account each; at the usual rate that takes six seconds.
+		// At its start each controller creates a service account. At the default rate that takes six seconds.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=1000",
-		// It makes this folder, and by default it does so in the system's.
+		// kube-controller-manager creates this folder. Its default is a system folder.
 		"--flex-volume-plugin-dir=" + filepath.Join(c.dir, "flexvolume"),
 	}
 }
 
-// override returns the flags of ours that theirs do not name, and theirs. Leaving it to the server would
-// not do: a list that is given twice is the sum of both there.
+// override returns theirs and the flags of ours that theirs does not set. Passing both to the server does not
+// work, because the server merges a list flag that is given twice.
 func override(ours, theirs []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(ours), func(flag string) bool {
 		return slices.ContainsFunc(theirs, func(other string) bool { return flagName(other) == flagName(flag) })
@@ -73,8 +73,9 @@ func override(ours, theirs []string) []string {
 	return append(kept, theirs...)
 }
 
-// withServiceAccountPolicy switches ServiceAccount off where nobody makes service accounts. Unlike the
-// other flags this one adds to the caller's list, because whoever disables a plugin still wants pods.
+// withServiceAccountPolicy disables ServiceAccount if no controller manager creates service accounts. It adds
+// ServiceAccount to the caller's list of disabled plugins instead of being replaced by that list, because the
+// caller still needs to create pods.
 func withServiceAccountPolicy(flags []string, controllerManager bool) []string {
 	wanted := controllerManager || slices.ContainsFunc(flags, func(flag string) bool {
 		name, plugins, _ := strings.Cut(flag, "=")

@@ -9,11 +9,12 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// helperDir, where it is set, makes the test binary the helper of TestKilledStarterLeavesNothingRunning.
+// helperDir is an environment variable. If it is set, the test binary runs as the helper of
+// TestKilledStarterLeavesNothingRunning.
 const helperDir = "POSTERN_TEST_HELPER_DIR"
 
 func TestKilledStarterLeavesNothingRunning(t *testing.T) {
-	// The helper's time is bounded, so it must not have to build.
+	// The helper's time is bounded, so the binaries must be built before the helper starts.
 	if _, err := controlplane.Build(t.Context(), "", t.Output(), controlplane.AllBinaries()...); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestKilledStarterLeavesNothingRunning(t *testing.T) {
 	if err := helper.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	_ = helper.Wait() // It was killed, so this is an error.
+	_ = helper.Wait() // The helper was killed, so Wait returns an error.
 	eventually(t, "nothing runs any more", func() bool { return len(serversIn(t, dir)) == 0 })
 }
 

@@ -12,21 +12,22 @@ import (
 	"strings"
 )
 
-// stagingVersion is what k8s.io/kubernetes requires the modules at that are developed in its own
-// repository. There it replaces them by folders, which do not exist in the module proxy.
+// stagingVersion is the version at which k8s.io/kubernetes requires its staging modules. Its go.mod replaces
+// these modules with folders of its own repository, which do not exist in the module proxy.
 const stagingVersion = "v0.0.0"
 
-// goMod is what is needed of the output of go mod edit -json.
+// goMod has the needed fields of the output of go mod edit -json.
 type goMod struct {
 	Go      string
 	Godebug []struct{ Key, Value string }
 	Require []struct{ Path, Version string }
 }
 
-// module returns the folder of a module that the recipe's package builds in, and the go command's -mod
-// for it: the pinned one if there is one of that version, else one that is made in the cache. The source
-// tree may be out of reach (-trimpath hides it, a copy in the module cache lacks nested modules); then
-// the checksum database vouches for the dependencies instead of our go.sum.
+// module returns the folder of a module in which the recipe's package can be built, and the -mod flag for the
+// build. It returns the pinned module if that module has the recipe's version. Otherwise it creates a module
+// in the cache. It also creates one if the source tree is not available: -trimpath hides the source tree, and
+// a copy in the module cache lacks nested modules. For a created module the checksum database verifies the
+// dependencies instead of this repository's go.sum.
 func (b *builder) module(ctx context.Context, r recipe) (dir, mod string, err error) {
 	_, file, _, _ := runtime.Caller(0)
 	pinned := filepath.Join(filepath.Dir(file), r.pinned)
@@ -51,8 +52,8 @@ func pinnedVersion(r recipe) string {
 	return DefaultVersion
 }
 
-// moduleText is the go.mod of a module that requires the recipe's module and nothing else. Its language
-// version and its debug settings are what the main module decides for all, so they are upstream's.
+// moduleText returns the go.mod of a module that requires only the recipe's module. The main module sets the
+// language version and the debug settings for the whole build, so moduleText copies them from upstream.
 func moduleText(r recipe, upstream goMod) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "module github.com/postern-dev/postern/test/controlplane/%s\n\ngo %s\n", r.pinned, upstream.Go)
@@ -85,12 +86,12 @@ func readGoMod(ctx context.Context, dir, path, version string) (goMod, error) {
 	return upstream, nil
 }
 
-// goJSON runs the go command and decodes what it prints, also when it fails: some of its commands then
-// say why in what they print.
+// goJSON runs the go command and decodes its output. It decodes the output of a failed command too, because
+// some go commands report the reason there.
 func goJSON(ctx context.Context, dir string, into any, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	// A workspace around the cache has no say in this.
+	// Ignore a Go workspace in a parent folder of the cache.
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	output, err := cmd.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {

@@ -36,7 +36,7 @@ replace k8s.io/apiserver => k8s.io/apiserver v0.33.13
 	}
 }
 
-// TestPinnedModulesAreOfTheVersionsNamedHere guards against raising a version in one of two places.
+// TestPinnedModulesAreOfTheVersionsNamedHere fails if a version is raised in only one of its two places.
 func TestPinnedModulesAreOfTheVersionsNamedHere(t *testing.T) {
 	b := builder{version: DefaultVersion}
 	for _, r := range []recipe{b.recipe(etcd), b.recipe(kubeAPIServer)} {

@@ -21,12 +21,12 @@ const (
 	probeTimeout = 5 * time.Second
 )
 
-// freePorts finds ports of the loopback address that are free now. Somebody else may take one before the
-// server does, so the start is tried again.
+// freePorts returns loopback ports that are free at the time of the call. Another program may take a port
+// before the server does, so Start retries.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	var ports []int
 	for range n {
-		// All are held until the last is found, or one might be found twice.
+		// All listeners stay open until the last port is found, so that all ports differ.
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
@@ -37,7 +37,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return ports, nil
 }
 
-// await repeats the probe until it succeeds, or a server exits, or the time is up.
+// await repeats the probe until the probe succeeds, a server exits, or the time is up.
 func (c *ControlPlane) await(ctx context.Context, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -60,7 +60,8 @@ func (c *ControlPlane) etcdReady(ctx context.Context) error {
 	return get(ctx, http.DefaultClient, c.etcdURL+"/health", "")
 }
 
-// apiServerReady also makes the client and the kubeconfigs, because before there is no certificate.
+// apiServerReady also creates the client and the kubeconfigs. They need the API server's certificate, which
+// does not exist earlier.
 func (c *ControlPlane) apiServerReady(ctx context.Context) error {
 	if c.client == nil {
 		if err := c.connect(ctx); err != nil {
@@ -79,7 +80,7 @@ func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
 	return get(ctx, c.client, c.serverURL+"/api/v1/namespaces/default/serviceaccounts/default", c.tokens[Admin])
 }
 
-// connect reads the certificate that the API server made, which is complete once its port is open.
+// connect reads the certificate that the API server created. The file is complete once the port is open.
 func (c *ControlPlane) connect(ctx context.Context) error {
 	connection, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(c.serverURL, "https://"))
 	if err != nil {
@@ -105,8 +106,8 @@ func (c *ControlPlane) connect(ctx context.Context) error {
 	return c.writeKubeconfigs(ca)
 }
 
-// readAuthority finds the authority in the API server's file, which begins with the certificate it has
-// signed. That one is not to be given to anybody as an authority: Kubernetes checks bundles for this.
+// readAuthority returns the CA certificate from the API server's certificate file. The file begins with the
+// serving certificate, which must not be in a CA bundle: Kubernetes rejects such a bundle.
 func (c *ControlPlane) readAuthority() (*x509.Certificate, error) {
 	path := filepath.Join(c.certDir(), "apiserver.crt")
 	text, err := os.ReadFile(path)
@@ -125,7 +126,7 @@ func (c *ControlPlane) readAuthority() (*x509.Certificate, error) {
 	return nil, fmt.Errorf("%s holds no certificate authority", path)
 }
 
-// get wants the status 200.
+// get sends a GET request. It returns an error unless the status is 200.
 func get(ctx context.Context, client *http.Client, url, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

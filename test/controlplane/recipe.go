@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// recipe says how a binary is built.
+// recipe describes how to build a binary.
 type recipe struct {
-	path     string // the module that has it
-	version  string // of that module
+	path     string // the module that contains the package
+	version  string // the version of that module
 	pinned   string // the folder beside this file that pins the module's dependencies
 	pkg      string
 	duration string
-	stamp    bool // it reports the version that the linker tells it
+	stamp    bool // the linker sets the version that the binary reports
 }
 
 func (b *builder) recipe(name string) recipe {
@@ -30,8 +30,8 @@ func (b *builder) recipe(name string) recipe {
 	}
 }
 
-// linkerFlags leave out what only a debugger reads. Kubernetes takes its version from the linker; without
-// it, a server calls itself v0.0.0, and clients that look at the version go astray.
+// linkerFlags omit the debug information. For a Kubernetes binary they also set the version: without them a
+// server reports v0.0.0, and clients that check the version fail.
 func (r recipe) linkerFlags() string {
 	flags := []string{"-s", "-w"}
 	if r.stamp {

@@ -2,8 +2,8 @@ package controlplane
 
 import "testing"
 
-// StartForTest starts a control plane that is stopped when the test ends. Progress goes to the test's
-// output unless said otherwise. A test's time-out includes the first build, which takes minutes: build
+// StartForTest starts a control plane and stops it when the test ends. Progress goes to the test's output
+// unless Options.Progress is set. A test's time-out includes the first build, which takes minutes, so build
 // before testing (see README.md).
 func StartForTest(tb testing.TB, o Options) *ControlPlane {
 	tb.Helper()

@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// User is somebody whom the API server knows by a token; the value is the user's name. For anybody else,
-// let Admin impersonate them (kubectl --as).
+// User is the name of a user who has a token for the API server. To act as any other user, impersonate the
+// user as Admin (kubectl --as).
 type User string
 
 const (
 	// Admin may do everything: the group is system:masters.
 	Admin User = "admin"
-	// Alice is in the group developers and has no rights but those of everybody who is authenticated.
+	// Alice is in the group developers and has only the rights of every authenticated user.
 	Alice User = "alice"
 	// Node is the kubelet of node-1, in the group system:nodes, with the rights the node authorizer gives.
 	Node User = "system:node:node-1"
@@ -29,7 +29,7 @@ const (
 	controllerManager User = "system:kube-controller-manager"
 )
 
-// groups lists all users with the group of each, if it has one.
+// groups maps every user to the user's group, or to an empty string.
 func groups() map[User]string {
 	return map[User]string{
 		Admin: "system:masters", Alice: "developers", Node: "system:nodes", controllerManager: "",
@@ -44,7 +44,7 @@ func newTokens() map[User]string {
 	return tokens
 }
 
-// writeTokens writes the file of --token-auth-file: token, name, uid, groups.
+// writeTokens writes the file for --token-auth-file: token, name, uid, groups.
 func writeTokens(path string, tokens map[User]string) error {
 	var b strings.Builder
 	for user, group := range groups() {
@@ -53,8 +53,8 @@ func writeTokens(path string, tokens map[User]string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// writeKubeconfigs writes a kubeconfig per user. It needs the certificate authority, which the API server
-// makes at its first start.
+// writeKubeconfigs writes a kubeconfig for each user. It needs the certificate authority that the API server
+// creates at its first start.
 func (c *ControlPlane) writeKubeconfigs(ca []byte) error {
 	for user, token := range c.tokens {
 		text := fmt.Sprintf(`apiVersion: v1
@@ -79,8 +79,8 @@ users:
 	return nil
 }
 
-// writeServiceAccountKey makes the key that signs service account tokens, unless an earlier control plane
-// in this folder has left one: the tokens it signed are still in use there.
+// writeServiceAccountKey creates the key that signs service account tokens. It keeps the key of an earlier
+// control plane in this folder, because tokens signed with that key are still in use.
 func writeServiceAccountKey(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -22,7 +22,8 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// webhook is called through a Service of the kind that needs neither nodes nor endpoints.
+// webhook registers a webhook that the API server calls through a Service. The type of the Service needs neither
+// nodes nor endpoints.
 const webhook = `
 apiVersion: v1
 kind: Service
@@ -54,7 +55,7 @@ func TestWebhookBehindAnExternalNameService(t *testing.T) {
 	if out, err := apply.CombinedOutput(); err != nil {
 		t.Fatalf("Applying the webhook: %v: %s", err, out)
 	}
-	// The API server learns of a configuration a moment after it is stored.
+	// The API server observes a webhook configuration shortly after it is stored.
 	var out []byte
 	eventually(t, "the webhook is called", func() bool {
 		out, _ = c.Kubectl(t.Context(), controlplane.Admin, "create", "configmap", "any", "--dry-run=server").CombinedOutput()
@@ -65,7 +66,7 @@ func TestWebhookBehindAnExternalNameService(t *testing.T) {
 	}
 }
 
-// hook is a webhook that denies whatever it sees, with a certificate for the name of its Service.
+// hook is a webhook that denies every request. Its certificate is for the name of its Service.
 func hook(t *testing.T) (*httptest.Server, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -13,13 +13,13 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// refusal is what kubectl says when it fails.
+// refusal is the message of a kubectl that failed.
 type refusal struct{ said string }
 
 func (r *refusal) Error() string { return r.said }
 
-// kubectl runs kubectl as the admin and returns its output. It is a *refusal if kubectl itself has
-// something to say.
+// kubectl runs kubectl as the admin and returns its output. The error is a *refusal if kubectl
+// printed a message.
 func (d *demo) kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := d.control.Kubectl(ctx, controlplane.Admin, args...)
 	var stdout, stderr bytes.Buffer

@@ -11,29 +11,29 @@ import (
 	"github.com/postern-dev/postern/test/demo/example"
 )
 
-// result is how an example ended.
+// result is the outcome of an example.
 type result struct {
 	*example.Example
-	lacks   []string // plugins that it needs and that do not run; then it was not applied
+	lacks   []string // the missing requirements, such as a plugin; if there are any, the example was not applied
 	stored  bool
-	said    string // by kubectl, when it stored with a warning, or did not store
+	said    string // kubectl's message: a warning, or the reason why the object was not stored
 	sent    []string
-	found   []string // for each of the example's fields
-	differs []string // from what the example expects
+	found   []string // the value of each of the example's fields
+	differs []string // the differences from the expectations
 }
 
-// shown says that there is a stored object with a field to look at.
+// shown reports whether the object was stored and the example expects a field of it.
 func (r *result) shown() bool { return r.stored && len(r.Fields) > 0 }
 
 func (d *demo) newResults() []*result {
 	var results []*result
 	for _, e := range d.set.Examples {
-		results = append(results, &result{Example: e, lacks: e.Lacks(d.plugins)})
+		results = append(results, &result{Example: e, lacks: e.Lacks(d.plugins, d.version)})
 	}
 	return results
 }
 
-// early applies what has to be there before Postern is.
+// early applies the setups that must exist before Postern starts.
 func (d *demo) early(ctx context.Context, results []*result) error {
 	for _, r := range results {
 		if r.Early && len(r.lacks) == 0 {
@@ -45,7 +45,7 @@ func (d *demo) early(ctx context.Context, results []*result) error {
 	return nil
 }
 
-// apply sends the examples and compares how they end with what they expect.
+// apply applies the examples and compares the outcome of each with its expectations.
 func (d *demo) apply(ctx context.Context, results []*result) error {
 	d.say("applying the examples")
 	for _, r := range results {
@@ -65,7 +65,7 @@ func (d *demo) apply(ctx context.Context, results []*result) error {
 	return nil
 }
 
-// setup applies all documents but the last. That they are stored is expected.
+// setup applies all documents but the last. The API server must store all of them.
 func (d *demo) setup(ctx context.Context, r *result) error {
 	for _, document := range r.Setup {
 		_, err := d.kubectl(ctx, document.Text, "apply", "-f", "-")
@@ -74,7 +74,7 @@ func (d *demo) setup(ctx context.Context, r *result) error {
 			continue
 		}
 		if err == nil && document.Kind() == "Namespace" {
-			// Without it the API server would refuse pods there.
+			// Without a service account the API server denies pods in the namespace.
 			err = d.await(ctx, "the service account of namespace "+document.Name(), d.accountIn(document.Name()))
 		}
 		if err != nil {
@@ -84,7 +84,7 @@ func (d *demo) setup(ctx context.Context, r *result) error {
 	return nil
 }
 
-// send applies the request and looks at what the cluster has then.
+// send applies the request and reads the stored object.
 func (d *demo) send(ctx context.Context, r *result) error {
 	args := []string{"apply", "-f", "-"}
 	if r.As.Name != "" {
@@ -111,7 +111,7 @@ func (d *demo) send(ctx context.Context, r *result) error {
 	if err != nil {
 		return err
 	}
-	// For what comes from its standard input, kubectl prints a list.
+	// kubectl prints a List for objects from its standard input.
 	var list struct{ Items []map[string]any }
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return fmt.Errorf("reading what is stored: %w", err)
@@ -122,7 +122,7 @@ func (d *demo) send(ctx context.Context, r *result) error {
 	return r.look(list.Items[0])
 }
 
-// look notes what the fields are in the manifest and in the stored object.
+// look records the values of the fields in the manifest and in the stored object.
 func (r *result) look(object map[string]any) error {
 	for _, field := range r.Fields {
 		sent, err := field.In(r.Request.Object)
@@ -138,7 +138,7 @@ func (r *result) look(object map[string]any) error {
 	return nil
 }
 
-// compare notes how the end differs from what the example expects.
+// compare records the differences between the outcome and the expectations.
 func (r *result) compare() {
 	differs := func(format string, args ...any) { r.differs = append(r.differs, fmt.Sprintf(format, args...)) }
 	switch {
@@ -157,7 +157,7 @@ func (r *result) compare() {
 	}
 }
 
-// accountIn succeeds once the controllers have made a service account in a new namespace.
+// accountIn succeeds once the controllers have created the default service account of a new namespace.
 func (d *demo) accountIn(namespace string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		code, answer, err := d.api(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/default", "")

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// certificateLife is longer than anybody plays.
+// certificateLife is longer than any run of the demo.
 const certificateLife = 30 * 24 * time.Hour
 
-// selfSigned makes a certificate for the loopback address that is its own authority, and returns that as
-// PEM too.
+// selfSigned makes a self-signed certificate for the loopback address. It also returns the certificate as
+// PEM.
 func selfSigned() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

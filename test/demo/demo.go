@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/test/demo/example"
 )
 
-// stopGrace is how long a program may take to stop by itself.
+// stopGrace is the time that a program has to exit after SIGTERM.
 const stopGrace = 10 * time.Second
 
 type options struct {
@@ -25,12 +25,12 @@ type options struct {
 	examples  string
 	installer string
 	version   string
-	plugins   []string // the union of what the examples need, if empty
-	config    string   // the examples' own, if empty
-	build     []string // the command that builds Postern, if it is not built already
+	plugins   []string // all plugins that the examples need, if empty
+	config    string   // the examples' own configuration, if empty
+	build     []string // the command that builds Postern; empty if Postern is already built
 }
 
-// demo is all that runs.
+// demo holds the running programs.
 type demo struct {
 	options
 	out     io.Writer
@@ -41,7 +41,7 @@ type demo struct {
 	hook    *hook
 }
 
-// run is the whole demo. Whatever way it ends, nothing that it started runs any more.
+// run runs the whole demo. It always stops every program that it started before it returns.
 func run(ctx context.Context, o options, out io.Writer) error {
 	d := &demo{options: o, out: out}
 	if err := d.load(); err != nil {
@@ -66,7 +66,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	case err != nil && ctx.Err() != nil:
 		err = errors.New("interrupted before it was up")
 	case live.Err() != nil && ctx.Err() == nil:
-		// A server that has exited is also why other things went wrong.
+		// If a server has exited, that is the cause of the other errors.
 		err = context.Cause(live)
 	}
 	if stopErr := d.stop(); err == nil {
@@ -78,8 +78,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return err
 }
 
-// load reads the examples, and settles on the plugins and the configuration. A wrong version is found here
-// too, before anything is built.
+// load reads the examples and chooses the plugins and the configuration. It also checks the version, before
+// anything is built.
 func (d *demo) load() error {
 	set, err := example.Load(d.examples)
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *demo) load() error {
 	return err
 }
 
-// start brings everything up, in the order in which one thing needs another, and applies the examples.
+// start starts all programs in the order of their dependencies, and applies the examples.
 func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*result, error) {
 	if err := d.buildPostern(ctx); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (d *demo) buildPostern(ctx context.Context) error {
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, d.build[0], d.build[1:]...) //nolint:gosec // It is our caller's command.
 	cmd.Stdout, cmd.Stderr = d.out, d.out
-	// Interrupted, the go command removes its temporary files and ends its compilers.
+	// On an interrupt the go command removes its temporary files and stops its compilers.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopGrace
 	if err := d.during("building postern", cmd.Run); err != nil {
@@ -159,7 +159,7 @@ func (d *demo) startControlPlane(ctx context.Context, fail context.CancelCauseFu
 	return nil
 }
 
-// play says how to go on by hand, and shows Postern's log from then on.
+// play prints how to try more requests by hand, and then follows Postern's log.
 func (d *demo) play(ctx context.Context, results []*result) {
 	fmt.Fprint(d.out, "The cluster runs until you press ctrl-C. To play on in another terminal:\n\n")
 	export := "export KUBECONFIG=" + d.control.Kubeconfig(controlplane.Admin)
@@ -179,7 +179,7 @@ func (d *demo) play(ctx context.Context, results []*result) {
 	d.postern.log.follow(d.out)
 }
 
-// stop stops what is running, in the reverse order of the starts.
+// stop stops the running programs in the reverse order of their start.
 func (d *demo) stop() error {
 	if d.control == nil {
 		return nil
@@ -187,7 +187,7 @@ func (d *demo) stop() error {
 	began := time.Now()
 	var err error
 	if d.postern != nil {
-		d.postern.process.stop(stopGrace)
+		_ = d.postern.process.Stop(stopGrace)
 		err = d.postern.log.close()
 	}
 	if d.hook != nil {

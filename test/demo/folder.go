@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// openFolder makes the folder of the state and empties it of the last run's. The func that it returns
-// gives the folder back.
+// openFolder creates the state folder, locks it, and removes the state of the last run. The returned
+// function unlocks the folder.
 func (d *demo) openFolder() (func(), error) {
 	if d.dir == "" {
 		dir, err := os.MkdirTemp("", "postern-demo-")
@@ -37,7 +37,7 @@ func (d *demo) openFolder() (func(), error) {
 		return nil, err
 	}
 	release := func() { _ = lock.Close() }
-	// The kernel gives the lock back when its holder dies.
+	// The kernel releases the lock when its holder exits.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		release()
 		return nil, fmt.Errorf("locking %s, so another demo runs there, stop that first: %w", dir, err)

@@ -40,18 +40,18 @@ webhooks:
   rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
 `
 
-// marker is a request that the hook sees and no plugin has anything against.
+// marker is a request that the hook receives and that no plugin denies.
 const marker = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "marker", "labels": {"demo.postern.dev/rewind": "true"}}}`
 
-// hook is a webhook server that sets the pull policy of labelled pods back to IfNotPresent, as somebody
-// else's might.
+// hook is a webhook server that sets the pull policy of labelled pods back to IfNotPresent. It stands for a
+// third-party webhook that conflicts with Postern.
 type hook struct {
 	server             *http.Server
 	mutated, validated atomic.Bool
 }
 
-// startHook starts the hook, registers it, and returns when the API server calls it. The API server learns
-// of configurations in the order in which they are stored, so from then on it also calls Postern.
+// startHook starts the hook, registers it, and returns when the API server calls it. The API server observes
+// webhook configurations in the order in which they are stored, so from then on it also calls Postern.
 func (d *demo) startHook(ctx context.Context) error {
 	certificate, authority, err := selfSigned()
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *demo) startHook(ctx context.Context) error {
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
 	d.hook = h
-	// It ends with the demo, and its error is that it was closed.
+	// The server runs until the demo closes it, so its error is http.ErrServerClosed.
 	go func() { _ = h.server.ServeTLS(listener, "", "") }()
 	text := fmt.Sprintf(hookManifest, "https://"+listener.Addr().String(), base64.StdEncoding.EncodeToString(authority))
 	if _, err := d.kubectl(ctx, text, "apply", "-f", "-"); err != nil {
@@ -76,7 +76,7 @@ func (d *demo) startHook(ctx context.Context) error {
 	return d.await(ctx, "the API server to call the webhooks", d.seen)
 }
 
-// seen succeeds once both halves of the hook have been called.
+// seen succeeds once the API server has called both webhooks of the hook.
 func (d *demo) seen(ctx context.Context) error {
 	code, answer, err := d.api(ctx, http.MethodPost, "/api/v1/namespaces/default/configmaps?dryRun=All", marker)
 	if err != nil {
@@ -89,11 +89,11 @@ func (d *demo) seen(ctx context.Context) error {
 }
 
 func (h *hook) close() {
-	// There is nobody left to tell of an error.
+	// Nothing can handle an error here.
 	_ = h.server.Close()
 }
 
-// review is what is needed of an AdmissionReview.
+// review has the fields of an AdmissionReview that the hook needs.
 type review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -109,7 +109,7 @@ type review struct {
 	Response map[string]any `json:"response"`
 }
 
-// ServeHTTP answers a review. All that it is sent is allowed.
+// ServeHTTP answers a review. It allows every request.
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var in review
 	err := json.NewDecoder(r.Body).Decode(&in)
@@ -131,11 +131,11 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.mutated.Store(true)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// The API server reports an answer that it could not read.
+	// If this write fails, the API server reports the incomplete answer.
 	_ = json.NewEncoder(w).Encode(review{APIVersion: in.APIVersion, Kind: in.Kind, Response: response})
 }
 
-// rewind is the JSON patch for so many containers.
+// rewind returns the JSON patch for the given number of containers.
 func rewind(containers int) string {
 	operations := make([]string, containers)
 	for i := range operations {

@@ -11,7 +11,7 @@ import (
 const (
 	namespace      = "postern-system"
 	serviceAccount = "postern"
-	// tokenLife is longer than anybody plays: nothing renews the token outside a pod.
+	// tokenLife is longer than any run of the demo, because nothing renews the token outside a pod.
 	tokenLife = "168h"
 )
 
@@ -25,8 +25,8 @@ kind: ServiceAccount
 metadata: {name: ` + serviceAccount + `, namespace: ` + namespace + `}
 `
 
-// identify makes Postern's namespace and service account with the rights that the installer gives it, and
-// returns a kubeconfig of that account: what the demo shows works with these rights.
+// identify creates Postern's namespace and service account with the rights that the installer grants, and
+// returns a kubeconfig for that account. So the demo shows that these rights are sufficient.
 func (d *demo) identify(ctx context.Context) (string, error) {
 	if _, err := d.kubectl(ctx, identity, "apply", "-f", "-"); err != nil {
 		return "", err

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// logFile keeps what a program writes, and passes it on from the moment somebody wants to see it.
+// logFile stores the output of a program. After follow it also copies the output to a writer.
 type logFile struct {
 	path string
 
@@ -30,7 +30,7 @@ func (l *logFile) Write(p []byte) (int, error) {
 	return l.file.Write(p)
 }
 
-// follow writes all there is to w, and from then on whatever comes.
+// follow writes the stored output to w, and then copies all further output to w.
 func (l *logFile) follow(w io.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

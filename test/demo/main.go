@@ -1,5 +1,5 @@
-// Command demo starts a Kubernetes control plane on this machine and Postern beside it, applies the
-// examples, and says whether each ended as it says itself.
+// Command demo starts a Kubernetes control plane and Postern on this machine, applies the examples, and
+// reports whether each example met the expectations in its file.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// The second signal ends us at once.
+	// A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
 	o, err := parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {

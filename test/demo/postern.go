@@ -10,20 +10,22 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/test/controlplane/process"
 )
 
 const (
-	// portAttempts bounds the starts that are lost to another program taking a port that was free a
-	// moment earlier.
+	// portAttempts bounds the number of starts that may fail because another program took a port that was
+	// free a moment earlier.
 	portAttempts = 3
-	// probeTimeout is for one attempt.
+	// probeTimeout bounds one attempt of a probe.
 	probeTimeout = 5 * time.Second
 	logLines     = 30
 )
 
 // postern is a running Postern.
 type postern struct {
-	process *process
+	process *process.Process
 	log     *logFile
 	health  string
 }
@@ -52,7 +54,7 @@ func (d *demo) startPostern(ctx context.Context, fail context.CancelCauseFunc) e
 	return nil
 }
 
-// tryPostern starts Postern once. Lost says that it gave up because a port was no longer free.
+// tryPostern starts Postern once. It returns lost if Postern exited because a port was no longer free.
 func (d *demo) tryPostern(ctx context.Context, kubeconfig string) (lost bool, err error) {
 	p := &postern{}
 	secure, health, err := freePorts(ctx)
@@ -63,7 +65,7 @@ func (d *demo) tryPostern(ctx context.Context, kubeconfig string) (lost bool, er
 	if p.log, err = newLogFile(filepath.Join(d.folder, "postern", "postern.log")); err != nil {
 		return false, err
 	}
-	if p.process, err = startProcess(ctx, p.log, d.options.postern, d.posternArgs(secure, health, kubeconfig)...); err != nil {
+	if p.process, err = process.Start(p.log, nil, d.options.postern, d.posternArgs(secure, health, kubeconfig)...); err != nil {
 		return false, errors.Join(err, p.log.close())
 	}
 	d.postern = p
@@ -76,17 +78,17 @@ func (d *demo) tryPostern(ctx context.Context, kubeconfig string) (lost bool, er
 		return false, nil
 	}
 	tail := p.log.tail(logLines)
-	p.process.stop(stopGrace)
+	_ = p.process.Stop(stopGrace)
 	return strings.Contains(tail, "address already in use"), fmt.Errorf("%w; the end of its log:\n%s", err, tail)
 }
 
-// whileRunning returns a context that ends with Postern.
+// whileRunning returns a context that is cancelled when Postern exits.
 func (p *postern) whileRunning(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-p.process.done:
-			cancel(fmt.Errorf("postern has exited (%s)", p.process.how()))
+		case <-p.process.Done():
+			cancel(fmt.Errorf("postern has exited (%s)", p.process.Exit()))
 		case <-ctx.Done():
 		}
 	}()
@@ -103,9 +105,9 @@ func (d *demo) posternArgs(secure, health, kubeconfig string) []string {
 		"--health-bind-address=" + health,
 		"--webhook-url=https://" + secure,
 		"--enable-admission-plugins=" + strings.Join(d.plugins, ","),
-		// Nothing has to learn that this one replica goes.
-		"--shutdown-delay-duration=0s",
-		// This tells of each refusal, and --v=2 would tell much else.
+		// The only replica needs no delay before it shuts down.
+		"--shutdown-delay-duration=0s", "--shutdown-connections-duration=1s",
+		// This logs each denial. --v=2 would log much more.
 		"--vmodule=chain=2",
 	}
 	if d.config != "" {
@@ -114,11 +116,11 @@ func (d *demo) posternArgs(secure, health, kubeconfig string) []string {
 	return args
 }
 
-// freePorts finds two addresses of the loopback interface whose ports are free now.
+// freePorts returns two loopback addresses whose ports are free at the time of the call.
 func freePorts(ctx context.Context) (secure, health string, err error) {
 	var addresses []string
 	for range 2 {
-		// Both are held until the second is found, or one might be found twice.
+		// Both listeners stay open until the second port is found, so that the two ports differ.
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return "", "", fmt.Errorf("looking for a free port: %w", err)
@@ -129,13 +131,13 @@ func freePorts(ctx context.Context) (secure, health string, err error) {
 	return addresses[0], addresses[1], nil
 }
 
-// ready succeeds when Postern says that it could answer.
+// ready succeeds when Postern reports that it is ready.
 func (p *postern) ready(ctx context.Context) error {
 	_, err := p.get(ctx, "/readyz")
 	return err
 }
 
-// registered succeeds when Postern says that all of its webhook configurations are applied.
+// registered succeeds when Postern reports that it has applied all of its webhook configurations.
 func (p *postern) registered(ctx context.Context) error {
 	metrics, err := p.get(ctx, "/metrics")
 	if err != nil {
@@ -157,7 +159,7 @@ func (p *postern) registered(ctx context.Context) error {
 	return nil
 }
 
-// get asks Postern's health port. It is an error if Postern does not run any more.
+// get sends a request to Postern's health port. It returns an error if Postern has exited.
 func (p *postern) get(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 
 const tableWidth = 120
 
-// report prints the table, below it in full what was said, and how what was not as expected differs.
+// report prints the table of results. Below the table it prints the full messages and the differences from
+// the expectations.
 func (d *demo) report(results []*result) error {
 	rows := [][]string{{"EXAMPLE", "WHAT", "SENT", "THE CLUSTER HAS", "RESULT"}}
 	for _, r := range results {
@@ -38,7 +39,7 @@ func (d *demo) report(results []*result) error {
 	return nil
 }
 
-// rows are the lines of the table for one example.
+// rows returns the lines of the table for one example.
 func (r *result) rows() [][]string {
 	object := r.Request.Kind() + " " + r.Request.Name()
 	verdict := "ok"
@@ -72,7 +73,7 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")
 }
 
-// count says how many examples were applied, and names those that ended in another way than they expect.
+// count prints how many examples were applied, and names the examples that did not meet their expectations.
 func count(results []*result) (applied int, differing []string) {
 	for _, r := range results {
 		if len(r.lacks) == 0 {
@@ -94,7 +95,7 @@ func summary(results []*result) string {
 	return text
 }
 
-// judge is an error unless every example that was applied ended as its file says.
+// judge returns an error unless every applied example met its expectations.
 func judge(results []*result) error {
 	applied, differing := count(results)
 	switch {

@@ -9,17 +9,17 @@ import (
 const (
 	pollPeriod = 50 * time.Millisecond
 	startLimit = 30 * time.Second
-	// A reader waits a few seconds without a word, and is reminded now and then.
+	// The demo prints nothing for the first seconds of a wait, and then prints a reminder at intervals.
 	firstWord = 5 * time.Second
 	nextWord  = 15 * time.Second
 )
 
-// say is for a reader who waits.
+// say prints a progress message.
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.out, "demo: "+format+"\n", args...)
 }
 
-// during calls f and says now and then that it still does.
+// during calls f and prints a reminder at intervals while f runs.
 func (d *demo) during(what string, f func() error) error {
 	began := time.Now()
 	done := make(chan error, 1)
@@ -36,7 +36,7 @@ func (d *demo) during(what string, f func() error) error {
 	}
 }
 
-// await repeats the probe until it succeeds or the time is up, and says now and then why it does not.
+// await repeats the probe until it succeeds or the time is up. It prints the probe's error at intervals.
 func (d *demo) await(ctx context.Context, what string, probe func(context.Context) error) error {
 	began := time.Now()
 	word := began.Add(firstWord)

@@ -48,8 +48,8 @@ func TestPodIsMutated(t *testing.T) {
 	}
 }
 
-// TestLaterWebhookCannotLowerThePolicy has a webhook after ours which is called again after ours was called
-// again, so it has the last word in mutation.
+// TestLaterWebhookCannotLowerThePolicy registers a webhook that is called after Postern's. The API server reinvokes the
+// webhook after it has reinvoked Postern, so the webhook performs the last mutation.
 func TestLaterWebhookCannotLowerThePolicy(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -93,11 +93,11 @@ func TestContainerOfLaterWebhookIsMutated(t *testing.T) {
 	}
 }
 
-// awaitWebhook waits until the API server knows of a webhook that was just registered.
+// awaitWebhook waits until the API server calls a new webhook.
 func awaitWebhook(t *testing.T, c *e2e.Cluster, w *e2e.Webhook, namespace string) {
 	t.Helper()
 	e2e.Eventually(t, settleBound, "the API server calls the other webhook", func(ctx context.Context) error {
-		// Whether it is admitted is not what is asked here.
+		// The result of the request does not matter.
 		_, err := c.Admin.CoreV1().Pods(namespace).Create(ctx, pod("called"), dryRun())
 		if w.Calls() == 0 {
 			return errors.Join(errors.New("it was not called"), err)

@@ -10,10 +10,10 @@ import (
 
 var pluginList = regexp.MustCompile(`Plugins: ([A-Za-z, ]+)\.`)
 
-// FrozenNamespace is where AllPlugins denies everything.
+// FrozenNamespace is the namespace in which a Postern with AllPlugins denies all requests.
 const FrozenNamespace = "frozen"
 
-// allConfigurations are those of plugins that do not start without one.
+// allConfigurations is the configuration of the plugins that require a configuration.
 const allConfigurations = `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
@@ -27,7 +27,7 @@ plugins:
     - {type: Server, qps: 5000, burst: 5000}
 `
 
-// Plugins are the names of all plugins, as --help has them.
+// Plugins returns the names of all plugins in the output of --help.
 func (s *Suite) Plugins(tb testing.TB) []string {
 	tb.Helper()
 	help := s.Output(tb, "--help")
@@ -38,8 +38,7 @@ func (s *Suite) Plugins(tb testing.TB) []string {
 	return strings.Split(found[1], ", ")
 }
 
-// AllPlugins are the options of a Postern that runs every plugin, and exempts the namespace that the manifests
-// exempt.
+// AllPlugins returns the options of a Postern that runs every plugin, and exempts the same namespace as the manifests.
 func (s *Suite) AllPlugins(tb testing.TB) Options {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "admission.yaml")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// auditPolicy has the API server note every request of a Postern, and whatever is written by others.
+// auditPolicy makes the API server log every request of a Postern, and every write request of other users.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -21,13 +21,13 @@ rules:
 - {level: None}
 `
 
-// AuditEvent is a request that the API server has answered.
+// AuditEvent describes a request that the API server has answered.
 type AuditEvent struct {
 	Verb      string
 	UserAgent string
 	User      struct{ Username string }
 	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
-	// ResponseStatus is that of HTTP.
+	// ResponseStatus holds the HTTP status code of the response.
 	ResponseStatus struct {
 		Code    int
 		Message string
@@ -35,10 +35,10 @@ type AuditEvent struct {
 	StageTimestamp time.Time
 }
 
-// auditLog is the API server's. It is written before a request is answered.
+// auditLog is the audit log of the API server. The API server writes an event before it answers the request.
 type auditLog struct {
 	policy, log string
-	offset      int64 // where the events of the present test begin
+	offset      int64 // the offset of the first event of the current test
 }
 
 func newAuditLog(dir string) (auditLog, error) {
@@ -59,14 +59,14 @@ func (a *auditLog) begin(tb testing.TB) {
 	a.offset = info.Size()
 }
 
-// Audit returns the events that belong to this test and that want says yes to, in their order.
+// Audit returns the events of this test for which want returns true, in the order of the log.
 func (c *Cluster) Audit(tb testing.TB, want func(AuditEvent) bool) []AuditEvent {
 	tb.Helper()
 	text, err := os.ReadFile(c.audit.log)
 	if err != nil {
 		tb.Fatalf("Reading the audit log: %v", err)
 	}
-	// The last line may still be in the writing.
+	// The API server may not have finished writing the last line.
 	text = text[min(c.audit.offset, int64(len(text))) : bytes.LastIndexByte(text, '\n')+1]
 	var events []AuditEvent
 	for line := range bytes.Lines(text) {
@@ -81,10 +81,10 @@ func (c *Cluster) Audit(tb testing.TB, want func(AuditEvent) bool) []AuditEvent 
 	return events
 }
 
-// ByPostern says whether a Postern sent the request, whatever its user.
+// ByPostern reports whether a Postern sent the request, under any user name.
 func (e AuditEvent) ByPostern() bool { return strings.HasPrefix(e.UserAgent, "postern/") }
 
-// Writes says whether the request would change something.
+// Writes reports whether the request is a write request.
 func (e AuditEvent) Writes() bool {
 	switch e.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -93,7 +93,7 @@ func (e AuditEvent) Writes() bool {
 	return false
 }
 
-// PosternWrites returns what the Posterns of this test wrote, or tried to.
+// PosternWrites returns the write requests of the Posterns of this test, including the failed ones.
 func (c *Cluster) PosternWrites(tb testing.TB) []AuditEvent {
 	tb.Helper()
 	return c.Audit(tb, func(e AuditEvent) bool { return e.ByPostern() && e.Writes() })

@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// cannotAutoProvision and canAutoProvision begin what Postern logs when it has found out.
+	// cannotAutoProvision and canAutoProvision are the beginnings of Postern's log messages about the result of
+	// its check.
 	cannotAutoProvision = "NamespaceAutoProvision cannot work here"
 	canAutoProvision    = "The API server calls webhooks for what is created in a namespace that does not exist"
 )
 
 func autoProvision() e2e.Options { return e2e.Options{Plugins: []string{"NamespaceAutoProvision"}} }
 
-// logs waits until Postern has logged a sentence.
+// logs waits until Postern has logged the sentence.
 func logs(t *testing.T, p *e2e.Postern, sentence string) {
 	t.Helper()
 	e2e.Eventually(t, settleBound, "Postern logs "+sentence, func(context.Context) error {
@@ -38,7 +39,7 @@ func createSettings(ctx context.Context, c *e2e.Cluster, namespace string) error
 	return err
 }
 
-// TestNamespaceIsMade is about an API server whose own NamespaceLifecycle is switched off.
+// TestNamespaceIsMade tests an API server on which the in-tree NamespaceLifecycle is disabled.
 func TestNamespaceIsMade(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{APIServerFlags: []string{"--disable-admission-plugins=NamespaceLifecycle"}})
@@ -63,7 +64,7 @@ func TestNamespaceIsMade(t *testing.T) {
 	}
 }
 
-// TestNamespaceCannotBeMade is about an API server as it is by default.
+// TestNamespaceCannotBeMade tests an API server with default flags.
 func TestNamespaceCannotBeMade(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)

@@ -19,13 +19,13 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// TestAClusterWorksWhilePosternIsAway runs every plugin and takes Postern away, with its webhooks still
-// registered. What the cluster needs to live, and to get Postern back, has to work.
+// TestAClusterWorksWhilePosternIsAway runs every plugin and stops Postern while its webhooks are still registered. All
+// requests that the cluster needs to work, and to start Postern again, must succeed.
 func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 	t.Parallel()
 	for name, takeAway := range map[string]func(*testing.T, *e2e.Postern){
 		"Stopped": func(_ *testing.T, p *e2e.Postern) { p.Kill() },
-		// As behind a network that loses packets.
+		// Silent simulates a network that loses packets.
 		"Silent": func(t *testing.T, p *e2e.Postern) {
 			t.Helper()
 			p.Kill()
@@ -38,7 +38,7 @@ func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 			o := suite.AllPlugins(t)
 			o.Flags = append(o.Flags, "--webhook-timeout=1s")
 			p := startServing(t, c, o)
-			// Its node joins while Postern is away.
+			// The node of this pod joins while Postern is away.
 			running := w.runningPod(t)
 			w.deploy(t, e2e.PosternNamespace, "away", 1)
 			w.awaitAllFamilies(t, p)
@@ -49,7 +49,7 @@ func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 	}
 }
 
-// checkAll looks at a cluster whose Postern is away.
+// checkAll checks a cluster while Postern is away.
 func (w *world) checkAll(t *testing.T, running *corev1.Pod) {
 	t.Helper()
 	_, err := w.Admin.CoreV1().Pods(w.namespace).Create(t.Context(), pod("refused"), metav1.CreateOptions{})
@@ -64,7 +64,7 @@ func (w *world) checkAll(t *testing.T, running *corev1.Pod) {
 	w.checkCertificates(t)
 }
 
-// checkReturn has a new Postern take over, and then uninstalls.
+// checkReturn starts a new Postern, waits until it serves, and then uninstalls Postern.
 func (w *world) checkReturn(t *testing.T) {
 	t.Helper()
 	t.Run("a new Postern takes over", func(t *testing.T) {
@@ -85,7 +85,7 @@ func (w *world) checkReturn(t *testing.T) {
 	})
 }
 
-// runningPod makes a pod of a user that runs on a node, and is the backend of a Service.
+// runningPod creates a user's pod that runs on a node and is an endpoint of a Service.
 func (w *world) runningPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	own := pod("running")
@@ -99,7 +99,7 @@ func (w *world) runningPod(t *testing.T) *corev1.Pod {
 	return made
 }
 
-// endWith deletes a pod when the test ends. No kubelet is there to stop one that is on a node.
+// endWith deletes a pod when the test ends. There is no kubelet that could stop a scheduled pod.
 func (w *world) endWith(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -110,7 +110,7 @@ func (w *world) endWith(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// checkNode has a node join and live.
+// checkNode checks that a node can register, renew its Lease and report its status.
 func (w *world) checkNode(t *testing.T) {
 	t.Helper()
 	t.Run("a node joins", func(t *testing.T) {
@@ -138,7 +138,7 @@ func (w *world) checkNode(t *testing.T) {
 	})
 }
 
-// checkPodOfPostern has a pod of ours scheduled, started and scaled.
+// checkPodOfPostern checks that a pod of Postern can be scheduled, started and scaled.
 func (w *world) checkPodOfPostern(t *testing.T) {
 	t.Helper()
 	ours := w.Admin.CoreV1().Pods(e2e.PosternNamespace)
@@ -170,7 +170,8 @@ func (w *world) checkPodOfPostern(t *testing.T) {
 	})
 }
 
-// checkToken has the kubelet ask for the token of a pod on its node. The node authorizer hears of the pod a moment later.
+// checkToken checks that the kubelet can request a token for a pod on its node. The node authorizer observes the pod a
+// moment later.
 func (w *world) checkToken(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -185,7 +186,7 @@ func (w *world) checkToken(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// checkStatusOf has the kubelet report that a pod runs.
+// checkStatusOf checks that the kubelet can report that a pod runs.
 func (w *world) checkStatusOf(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	t.Run("the kubelet reports the status of pod "+p.Name, func(t *testing.T) {
@@ -197,7 +198,7 @@ func (w *world) checkStatusOf(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// checkControllers looks for the work of kube-controller-manager.
+// checkControllers checks that the controllers of kube-controller-manager work.
 func (w *world) checkControllers(t *testing.T) {
 	t.Helper()
 	name := fmt.Sprint("away-", time.Now().UnixNano())
@@ -245,7 +246,7 @@ func (w *world) checkControllers(t *testing.T) {
 	})
 }
 
-// checkCertificates has a certificate of a kubelet approved.
+// checkCertificates checks that the certificate of a kubelet can be approved.
 func (w *world) checkCertificates(t *testing.T) {
 	t.Helper()
 	t.Run("a certificate is approved", func(t *testing.T) {

@@ -16,14 +16,14 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of calls into docs/operations.md")
 
-// quiet is for how long nothing may be called before what was called is counted.
+// quiet is the time without webhook calls after which the calls are counted.
 const quiet = time.Second
 
-// counts are the calls of each family, by phase, such as "pods mutate".
+// counts maps a family and a phase, such as "pods mutate", to the number of calls.
 type counts map[string]int
 
-// TestCalls counts the calls that Postern gets for what happens in every cluster, with all plugins on: as it
-// registers itself, and without match conditions. docs/operations.md has the table.
+// TestCalls counts the calls to Postern for common actions in a cluster, with all plugins enabled. It counts with the
+// registered match conditions and without match conditions. docs/operations.md contains the resulting tables.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -46,13 +46,13 @@ func TestCalls(t *testing.T) {
 		t.Fatalf("The document has other tables. Run the test with -update. It says:\n%s", documented)
 	}
 	compareTables(t, was, table(families, with), families, func(family string) int {
-		// The controllers for nodes tell of theirs when they like.
+		// The node controllers emit events at arbitrary times.
 		if family == "events" {
 			return 1
 		}
 		return 0
 	})
-	// The API server renews leases of its own.
+	// The API server renews its own Leases.
 	compareTables(t, wasWithout, table(families, without), families, func(string) int { return 2 })
 	for _, name := range []string{nodeStatus, leaseRenewal} {
 		for call, n := range with[name] {
@@ -61,12 +61,12 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// countAll lets everything happen, one after the other.
+// countAll runs all happenings in sequence and counts their calls.
 func (w *world) countAll(t *testing.T, p *e2e.Postern, families []string) map[string]counts {
 	t.Helper()
 	out := map[string]counts{}
 	for _, h := range happenings() {
-		// Others do something now and then. What two times have in common is not theirs.
+		// Other components send requests now and then. The minimum of two runs excludes these requests.
 		out[h.name] = w.count(t, p, families, h).least(w.count(t, p, families, h))
 	}
 	return out
@@ -131,7 +131,7 @@ func (c counts) least(o counts) counts {
 	return out
 }
 
-// registeredBy returns all webhook configurations.
+// registeredBy returns all webhook configurations by resource.
 func registeredBy(t *testing.T, c *e2e.Cluster) map[string][]unstructured.Unstructured {
 	t.Helper()
 	out := map[string][]unstructured.Unstructured{}
@@ -153,7 +153,7 @@ func familiesOf(t *testing.T, c *e2e.Cluster) []string {
 			has[strings.TrimPrefix(config.GetName(), "postern-")] = true
 		}
 	}
-	// This is the order of the table of plugins in the README.
+	// The table of plugins in the README has the same order.
 	var out []string
 	for _, family := range []string{"always", "namespaces", "pods", "nodes", "storage", "certificates", "network", "ownership", "events", "quota"} {
 		if has[family] {
@@ -167,7 +167,8 @@ func familiesOf(t *testing.T, c *e2e.Cluster) []string {
 	return out
 }
 
-// registerWithoutConditions registers the same webhooks, which now are called for all that their rules match.
+// registerWithoutConditions registers the same webhooks without match conditions. The API server then calls them for all
+// requests that match their rules.
 func registerWithoutConditions(t *testing.T, c *e2e.Cluster, registered map[string][]unstructured.Unstructured) {
 	t.Helper()
 	clients := configsOf(t, c).clients

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// table has the calls of each family for everything that happens, "2 + 1" for two to mutate and one to validate.
+// table returns a table of the calls of each family for each happening. "2 + 1" means two mutating calls and one
+// validating call.
 func table(families []string, all map[string]counts) string {
 	var b strings.Builder
 	b.WriteString("| |")
@@ -38,7 +39,7 @@ const (
 	callsEnd   = "<!-- The end of what is written -->\n"
 )
 
-// document returns the documented tables, or writes them first.
+// document returns the documented tables. If the tables are to be updated, document writes them first.
 func document(t *testing.T, tables string) string {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", "operations.md")
@@ -62,9 +63,9 @@ func document(t *testing.T, tables string) string {
 
 var number = regexp.MustCompile(`\d+`)
 
-// compareTables wants the same happenings and families. A count may differ from the documented one by as much as
-// noise says for its family, and where there is one by half: how often controllers write the status of what
-// they work on is a matter of timing.
+// compareTables fails the test if the tables have different happenings or families. A count may differ from the
+// documented count by the noise of its family or by half of the documented count, because the number of status updates
+// by controllers depends on timing.
 func compareTables(t *testing.T, documented, counted string, families []string, noise func(family string) int) {
 	t.Helper()
 	have, want := strings.Split(strings.TrimSpace(counted), "\n"), strings.Split(strings.TrimSpace(documented), "\n")

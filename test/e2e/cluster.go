@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// PosternNamespace is Postern's own.
+	// PosternNamespace is the namespace in which Postern is installed.
 	PosternNamespace = "postern-system"
-	// ServiceName is what its Service and its service account are called.
+	// ServiceName is the name of Postern's Service and of its service account.
 	ServiceName = "postern"
-	// SecretName is the Secret of its CA.
+	// SecretName is the name of the Secret with Postern's CA.
 	SecretName = "postern-ca"
 
-	// testLabel is on the namespaces that tests have made.
+	// testLabel is the label of the namespaces that tests have created.
 	testLabel = "e2e.postern.dev/test"
 )
 
-// Cluster is a running control plane with what Postern's manifests put there.
+// Cluster is a running control plane with the objects of Postern's manifests.
 type Cluster struct {
 	*controlplane.ControlPlane
-	// Admin is the client of somebody who may do everything.
+	// Admin is a client with all permissions.
 	Admin kubernetes.Interface
 
 	paths       paths
 	audit       auditLog
-	controllers bool // the controller manager runs
+	controllers bool // kube-controller-manager runs
 	installed   bool
 }
 
@@ -72,8 +72,7 @@ func (s *Suite) start(tb testing.TB, o controlplane.Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Config is the client configuration of a user, without a limit on the rate. Set its Impersonate to be
-// anybody else.
+// Config returns the client configuration of a user, without a rate limit. Set Impersonate to act as another user.
 func (c *Cluster) Config(tb testing.TB, u controlplane.User) *rest.Config {
 	tb.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(u))
@@ -85,7 +84,7 @@ func (c *Cluster) Config(tb testing.TB, u controlplane.User) *rest.Config {
 	return config
 }
 
-// Client is a typed client of a user.
+// Client returns a typed client of a user.
 func (c *Cluster) Client(tb testing.TB, u controlplane.User) kubernetes.Interface {
 	tb.Helper()
 	client, err := kubernetes.NewForConfig(c.Config(tb, u))
@@ -95,7 +94,7 @@ func (c *Cluster) Client(tb testing.TB, u controlplane.User) kubernetes.Interfac
 	return client
 }
 
-// Dynamic is a dynamic client of a user.
+// Dynamic returns a dynamic client of a user.
 func (c *Cluster) Dynamic(tb testing.TB, u controlplane.User) dynamic.Interface {
 	tb.Helper()
 	client, err := dynamic.NewForConfig(c.Config(tb, u))
@@ -105,7 +104,7 @@ func (c *Cluster) Dynamic(tb testing.TB, u controlplane.User) dynamic.Interface 
 	return client
 }
 
-// Namespace makes a namespace in which pods can be created. It is deleted when the test ends.
+// Namespace creates a namespace in which pods can be created. The namespace is deleted when the test ends.
 func (c *Cluster) Namespace(tb testing.TB) string {
 	tb.Helper()
 	ns, err := c.Admin.CoreV1().Namespaces().Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -118,8 +117,8 @@ func (c *Cluster) Namespace(tb testing.TB) string {
 	return ns.Name
 }
 
-// awaitServiceAccount waits for the account that the controller manager makes, without which there are no pods.
-// Where none runs, nobody asks for it.
+// awaitServiceAccount waits until kube-controller-manager has created the default service account, which pods need.
+// If no kube-controller-manager runs, the API server does not require the service account.
 func (c *Cluster) awaitServiceAccount(tb testing.TB, namespace string) {
 	tb.Helper()
 	if !c.controllers {
@@ -131,7 +130,7 @@ func (c *Cluster) awaitServiceAccount(tb testing.TB, namespace string) {
 	})
 }
 
-// install makes what Postern's manifests make, except that Postern is no Deployment here.
+// install creates the objects of Postern's manifests, except the Deployment.
 func (c *Cluster) install(tb testing.TB) {
 	tb.Helper()
 	c.audit.begin(tb)
@@ -166,7 +165,7 @@ func (c *Cluster) install(tb testing.TB) {
 	c.installed = true
 }
 
-// giveBack removes what a test has left behind. Namespaces go in their own time.
+// giveBack removes the objects that a test has left behind. It does not wait until namespaces are gone.
 func (c *Cluster) giveBack(tb testing.TB) error {
 	tb.Helper()
 	c.checkRefusals(tb)
@@ -193,7 +192,7 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 	return errors.Join(errs...)
 }
 
-// checkRefusals fails the test if a Postern asked the API server for something that its account may not do.
+// checkRefusals fails the test if the API server denied a request because Postern's service account lacked permission.
 func (c *Cluster) checkRefusals(tb testing.TB) {
 	tb.Helper()
 	for _, e := range c.Audit(tb, func(e AuditEvent) bool {
@@ -203,7 +202,7 @@ func (c *Cluster) checkRefusals(tb testing.TB) {
 	}
 }
 
-// IgnoreNotFound returns nil for an error that says that something is not there.
+// IgnoreNotFound returns nil if the error is a NotFound error. Otherwise it returns the error unchanged.
 func IgnoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -43,21 +43,21 @@ func (w *world) storageRequests(t *testing.T) map[string][]sent {
 				v.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "example.com"}
 				v.Labels = map[string]string{corev1.LabelTopologyZone: "a", corev1.LabelTopologyRegion: "r"}
 			})},
-			{"a volume of which nothing is known is made", 0, newVolume(func(*corev1.PersistentVolume) {})},
+			{"a volume of which nothing is known is made", 1, newVolume(func(*corev1.PersistentVolume) {})},
 		},
 		"DefaultStorageClass": {
 			{"a claim without a class is made", 1, newClaim(func(*corev1.PersistentVolumeClaim) {})},
-			{"a claim with a class is made", 0, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("fast") })},
-			{"a claim with no class is made on purpose", 0, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("") })},
-			{"a claim with a class in the old annotation is made", 0, newClaim(func(c *corev1.PersistentVolumeClaim) {
+			{"a claim with a class is made", 1, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("fast") })},
+			{"a claim with no class is made on purpose", 1, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("") })},
+			{"a claim with a class in the old annotation is made", 1, newClaim(func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "fast"}
 			})},
 		},
 		"StorageObjectInUseProtection": {
 			{"a claim is made", 1, newClaim(func(*corev1.PersistentVolumeClaim) {})},
-			{"a claim is made that has the finalizer", 0, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })},
+			{"a claim is made that has the finalizer", 1, newClaim(func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })},
 			{"a volume is made", 1, newVolume(func(*corev1.PersistentVolume) {})},
-			{"a volume is made that has the finalizer", 0, newVolume(func(v *corev1.PersistentVolume) { v.Finalizers = []string{"kubernetes.io/pv-protection"} })},
+			{"a volume is made that has the finalizer", 1, newVolume(func(v *corev1.PersistentVolume) { v.Finalizers = []string{"kubernetes.io/pv-protection"} })},
 		},
 		"PersistentVolumeClaimResize": {
 			{"a claim grows", 1, w.patchClaim(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)},
@@ -66,7 +66,7 @@ func (w *world) storageRequests(t *testing.T) map[string][]sent {
 	}
 }
 
-// makeBoundClaim makes one that could grow.
+// makeBoundClaim creates a bound PersistentVolumeClaim that can be expanded.
 func (w *world) makeBoundClaim(t *testing.T) {
 	t.Helper()
 	claims := w.Admin.CoreV1().PersistentVolumeClaims(w.namespace)
@@ -94,6 +94,39 @@ func volume(name string) *corev1.PersistentVolume {
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "example.com", Path: "/"}},
 	}}
+}
+
+// podRequests returns the requests for the plugins that mutate pods. A new pod always costs one mutating call, because a
+// later webhook may inject a container. A new pod that complies costs no validating call.
+func (w *world) podRequests(t *testing.T) map[string][]sent {
+	t.Helper()
+	pods := w.Admin.CoreV1().Pods(w.namespace)
+	newPod := func(policy corev1.PullPolicy) func(context.Context) error {
+		return func(ctx context.Context) error {
+			made := pod("sent")
+			made.Spec.Containers[0].ImagePullPolicy = policy
+			_, err := pods.Create(ctx, made, dryRun())
+			return err
+		}
+	}
+	if _, err := pods.Create(t.Context(), pod("standing"), metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Creating a pod: %v", err)
+	}
+	label := func(ctx context.Context) error {
+		_, err := pods.Patch(ctx, "standing", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	return map[string][]sent{
+		"AlwaysPullImages": {
+			{"a pod is made", 1, newPod(corev1.PullIfNotPresent)},
+			{"a pod is made that complies", 1, newPod(corev1.PullAlways)},
+			{"a pod gets a label", 0, label},
+		},
+		"RuntimeClass": {
+			{"a pod is made", 1, newPod(corev1.PullIfNotPresent)},
+			{"a pod gets a label", 0, label},
+		},
+	}
 }
 
 func (w *world) certificateRequests(t *testing.T) map[string][]sent {
@@ -179,8 +212,8 @@ func (w *world) networkRequests() map[string][]sent {
 	return map[string][]sent{
 		"DefaultIngressClass": {
 			{"an Ingress without a class is made", 1, newIngress(func(*networkingv1.Ingress) {})},
-			{"an Ingress with a class is made", 0, newIngress(func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("web") })},
-			{"an Ingress with a class in the old annotation is made", 0, newIngress(func(i *networkingv1.Ingress) {
+			{"an Ingress with a class is made", 1, newIngress(func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("web") })},
+			{"an Ingress with a class in the old annotation is made", 1, newIngress(func(i *networkingv1.Ingress) {
 				i.Annotations = map[string]string{"kubernetes.io/ingress.class": "web"}
 			})},
 		},
@@ -191,7 +224,7 @@ func (w *world) networkRequests() map[string][]sent {
 	}
 }
 
-// CA is the API server's own, a certificate like any other.
+// CA returns the certificate of the API server's CA, which serves as an arbitrary certificate.
 func (w *world) CA(t *testing.T) []byte {
 	t.Helper()
 	data, err := os.ReadFile(w.CAFile())

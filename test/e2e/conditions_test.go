@@ -20,23 +20,23 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// withoutTheirs switches off the API server's own plugins that would do first what is to be called for here.
+// withoutTheirs disables the in-tree plugins that would modify the requests of this test before Postern is called.
 const withoutTheirs = "--disable-admission-plugins=TaintNodesByCondition,DefaultStorageClass,StorageObjectInUseProtection," +
 	"PersistentVolumeClaimResize,CertificateApproval,CertificateSigning,ClusterTrustBundleAttest,CertificateSubjectRestriction,DefaultIngressClass"
 
-// sent is a request, and how often a webhook is called for it. What the API server answers is not looked at.
+// sent is a request and the expected number of webhook calls for it. The test ignores the answer of the API server.
 type sent struct {
 	name  string
 	calls int
 	send  func(context.Context) error
 }
 
-// TestMatchConditions counts the calls of the real API server, for requests that a plugin has something to do for
-// and for others. The plugins of the family pods, whose conditions are simple, and OwnerReferencesPermissionEnforcement,
-// which has a test of its own, are not here.
+// TestMatchConditions counts the webhook calls of a real API server for requests that a plugin must handle, and for
+// requests that a plugin need not handle. The test runs two plugins of the family pods.
+// OwnerReferencesPermissionEnforcement has its own test.
 func TestMatchConditions(t *testing.T) {
 	t.Parallel()
-	// No kube-controller-manager runs, so nobody else sends anything.
+	// No kube-controller-manager runs, so the test is the only client.
 	c := suite.Start(t, controlplane.Options{APIServerFlags: []string{withoutTheirs}})
 	w := newWorld(t, c)
 	letAliceTouchCertificates(t, c)
@@ -57,7 +57,7 @@ func TestMatchConditions(t *testing.T) {
 					t.Errorf("%s: got %d calls, want %d; the API server answered: %v", r.name, got, r.calls, err)
 				}
 			}
-			// The next plugin is not to be confused by webhooks that nobody answers.
+			// Webhooks of a stopped Postern would disturb the test of the next plugin.
 			if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL())); code != 0 {
 				t.Fatalf("postern uninstall exited with %d: %s", code, said)
 			}
@@ -66,7 +66,7 @@ func TestMatchConditions(t *testing.T) {
 	}
 }
 
-// configurations are those of the plugins that have something to do only with one.
+// configurations returns the path of the configuration of the plugins that do nothing without a configuration.
 func configurations(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "admission.yaml")
@@ -84,7 +84,8 @@ plugins:
 	return file
 }
 
-// letAliceTouchCertificates gives her the rights that RBAC asks for, but none for any signer.
+// letAliceTouchCertificates grants alice the RBAC permissions for certificate signing requests, but no permission for
+// any signer.
 func letAliceTouchCertificates(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	rbac := c.Admin.RbacV1()
@@ -102,11 +103,13 @@ func letAliceTouchCertificates(t *testing.T, c *e2e.Cluster) {
 	}
 }
 
-// requests are those of each plugin. The first one is called for.
+// requests returns the requests for each plugin. The first request of each plugin matches its match conditions.
 func (w *world) requests(t *testing.T) map[string][]sent {
 	t.Helper()
 	out := map[string][]sent{}
-	for _, all := range []map[string][]sent{w.namespaceRequests(), w.nodeRequests(t), w.storageRequests(t), w.certificateRequests(t), w.networkRequests(), w.eventRequests()} {
+	for _, all := range []map[string][]sent{
+		w.namespaceRequests(), w.podRequests(t), w.nodeRequests(t), w.storageRequests(t), w.certificateRequests(t), w.networkRequests(), w.eventRequests(),
+	} {
 		maps.Copy(out, all)
 	}
 	return out
@@ -204,7 +207,7 @@ func (w *world) nodeRequests(t *testing.T) map[string][]sent {
 		},
 		"TaintNodesByCondition": {
 			{"a node is made", 1, joining(w.Admin, "other")},
-			{"a node is made that has the taint", 0, joining(w.Admin, "other", corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})},
+			{"a node is made that has the taint", 1, joining(w.Admin, "other", corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})},
 			{"a node reports its status", 0, w.reportStatus},
 		},
 	}

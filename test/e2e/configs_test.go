@@ -22,10 +22,11 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// configName is what both configurations of the family pods are called.
+// configName is the name of both webhook configurations of the family pods.
 const configName = "postern-pods"
 
-// configs is access to webhook configurations of both kinds, as the admin and by another name than Postern's.
+// configs gives access to the webhook configurations of both kinds as the admin, with a user agent other than
+// Postern's.
 type configs struct {
 	t       *testing.T
 	clients map[string]dynamic.ResourceInterface
@@ -41,7 +42,7 @@ func configsOf(t *testing.T, c *e2e.Cluster) configs {
 	return out
 }
 
-// get returns the two of the family pods.
+// get returns both webhook configurations of the family pods.
 func (c configs) get() map[string]*unstructured.Unstructured {
 	c.t.Helper()
 	out := map[string]*unstructured.Unstructured{}
@@ -55,7 +56,7 @@ func (c configs) get() map[string]*unstructured.Unstructured {
 	return out
 }
 
-// edit changes the two by a JSON patch.
+// edit applies a JSON patch to both webhook configurations.
 func (c configs) edit(patch string) {
 	c.t.Helper()
 	for resource, client := range c.clients {
@@ -75,7 +76,7 @@ func (c configs) delete() {
 	}
 }
 
-// same is nil if the two exist and say what those of before say.
+// same returns nil if both webhook configurations exist and have the same content as in before.
 func (c configs) same(ctx context.Context, before map[string]*unstructured.Unstructured) error {
 	for resource, client := range c.clients {
 		u, err := client.Get(ctx, configName, metav1.GetOptions{})
@@ -89,7 +90,8 @@ func (c configs) same(ctx context.Context, before map[string]*unstructured.Unstr
 	return nil
 }
 
-// content is what Postern is to keep as it is. Match conditions all have to hold, so their order means nothing.
+// content returns the fields that Postern must not change. The order of match conditions does not matter, because the
+// API server requires all of them to match.
 func content(u *unstructured.Unstructured) map[string]any {
 	webhooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
 	for _, w := range webhooks {
@@ -115,7 +117,7 @@ func decode(t *testing.T, u *unstructured.Unstructured, into any) {
 	}
 }
 
-// gone is nil if neither of the two exists.
+// gone returns nil if neither webhook configuration exists.
 func (c configs) gone(ctx context.Context) error {
 	for resource, client := range c.clients {
 		_, err := client.Get(ctx, configName, metav1.GetOptions{})
@@ -129,7 +131,7 @@ func (c configs) gone(ctx context.Context) error {
 	return nil
 }
 
-// keepCalm fails the test if a Postern writes anything for a while.
+// keepCalm fails the test if a Postern sends a write request during the time calm.
 func keepCalm(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	before := len(c.PosternWrites(t))

@@ -31,7 +31,7 @@ func claim(name string) *corev1.PersistentVolumeClaim {
 	}}
 }
 
-// signingRequest is one of the kubelet of the one node.
+// signingRequest returns a CertificateSigningRequest of the kubelet of the node.
 func signingRequest(t *testing.T, name, signer string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,23 +18,23 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// nodeName is the node whose kubelet controlplane.Node is.
+// nodeName is the name of the node of the user controlplane.Node.
 const nodeName = "node-1"
 
-// leaseNamespace is where kubelets renew their leases.
+// leaseNamespace is the namespace of the Leases of kubelets.
 const leaseNamespace = "kube-node-lease"
 
-// world is a cluster in which something happens.
+// world is a cluster with one node and a namespace, in which happenings take place.
 type world struct {
 	*e2e.Cluster
-	// kubelet is the client of the one node.
+	// kubelet is the client of the node.
 	kubelet   kubernetes.Interface
 	namespace string
-	// round tells the names of one time from those of another.
+	// round is a suffix that makes the object names of each run unique.
 	round int
 }
 
-// newWorld has a namespace, a registered node and its lease.
+// newWorld returns a world with a namespace, a registered node and the Lease of the node.
 func newWorld(t *testing.T, c *e2e.Cluster) *world {
 	t.Helper()
 	w := &world{Cluster: c, kubelet: c.Client(t, controlplane.Node), namespace: c.Namespace(t)}
@@ -48,7 +48,7 @@ func newWorld(t *testing.T, c *e2e.Cluster) *world {
 	return w
 }
 
-// registerNode does what a kubelet does when it starts: it makes its Node and its lease.
+// registerNode creates the Node and its Lease, as a kubelet does when it starts.
 func (w *world) registerNode(ctx context.Context) error {
 	node, err := w.kubelet.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{
 		"kubernetes.io/hostname": nodeName, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
@@ -79,14 +79,14 @@ func (w *world) removeNode(t *testing.T) {
 	}
 }
 
-// reportStatus is the heartbeat of a kubelet.
+// reportStatus updates the status of the Node, as the heartbeat of a kubelet does.
 func (w *world) reportStatus(ctx context.Context) error {
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
 	_, err := w.kubelet.CoreV1().Nodes().PatchStatus(ctx, nodeName, []byte(patch))
 	return err
 }
 
-// renewLease is what a kubelet does every ten seconds.
+// renewLease renews the Lease of the node, as a kubelet does every ten seconds.
 func (w *world) renewLease(ctx context.Context) error {
 	leases := w.kubelet.CoordinationV1().Leases(leaseNamespace)
 	lease, err := leases.Get(ctx, nodeName, metav1.GetOptions{})
@@ -103,10 +103,10 @@ const (
 	leaseRenewal = "a node renews its lease"
 )
 
-// happening is something that is counted.
+// happening is an action whose webhook calls are counted.
 type happening struct {
 	name string
-	// before makes what has to be there, which is not counted.
+	// before creates the objects that the happening needs. Its webhook calls are not counted.
 	before  func(*testing.T, *world)
 	happens func(*testing.T, *world)
 }
@@ -166,7 +166,7 @@ func happenings() []happening {
 	}
 }
 
-// makeNamespace waits for what kube-controller-manager puts into it.
+// makeNamespace creates a namespace and waits until kube-controller-manager has created its default objects.
 func (w *world) makeNamespace(t *testing.T, name string) {
 	t.Helper()
 	if _, err := w.Admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
@@ -181,7 +181,7 @@ func (w *world) makeNamespace(t *testing.T, name string) {
 	})
 }
 
-// deleteNamespace waits until it is gone.
+// deleteNamespace deletes a namespace and waits until the namespace is gone.
 func (w *world) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
 	if err := w.Admin.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -199,7 +199,7 @@ func (w *world) deleteNamespace(t *testing.T, name string) {
 	})
 }
 
-// deploy makes a Deployment and waits until its pods are there and its status says so.
+// deploy creates a Deployment and waits until its pods exist and its status reports them.
 func (w *world) deploy(t *testing.T, namespace, name string, replicas int32) {
 	t.Helper()
 	d := w.deployment(name, replicas)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// review is of a pod that is to be changed.
+// review is an AdmissionReview of a pod that the plugin mutates.
 const review = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
 	"uid": "11111111-2222-3333-4444-555555555555",
 	"kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -27,11 +28,11 @@ const review = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
 
 const jsonType = "application/json"
 
-// input is a request and what is to come back.
+// input is a request and the expected response.
 type input struct {
 	method, path, contentType, body string
 	code                            int
-	answer                          string // what the answer contains
+	answer                          string // a part of the response body
 }
 
 func inputs() map[string]input {
@@ -56,7 +57,7 @@ func inputs() map[string]input {
 		"wrong kind":             {http.MethodPost, mutate, jsonType, strings.Replace(review, "AdmissionReview", "TokenReview", 1), 400, `the body is kind "TokenReview"`},
 		"v1beta1":                {http.MethodPost, mutate, jsonType, strings.Replace(review, "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1), 400, `of version "admission.k8s.io/v1beta1", want "AdmissionReview" of "admission.k8s.io/v1"`},
 		"fields in other case":   {http.MethodPost, mutate, jsonType, strings.Replace(review, `"request"`, `"Request"`, 1), 400, "the AdmissionReview has no request"},
-		"unknown path":           {http.MethodPost, "/nodes/mutate", jsonType, review, 404, `no admission service at "/nodes/mutate"`},
+		"unknown path":           {http.MethodPost, "/nothing/mutate", jsonType, review, 404, "no admission service"},
 		"root":                   {http.MethodPost, "/", jsonType, review, 404, "no admission service"},
 		"path that is not clean": {http.MethodPost, "//pods/mutate", jsonType, review, 404, "no admission service"},
 		"path that goes on":      {http.MethodPost, mutate + "/", jsonType, review, 404, "no admission service"},
@@ -69,10 +70,11 @@ func inputs() map[string]input {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
-	p := c.StartPostern(t, alwaysPull())
+	p := c.StartPostern(t, alwaysPull("--disable-http2-serving=false"))
 	for protocol, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		client := clientOf(t, c, http2)
 		for name, in := range inputs() {
+			in.path = segment(t, c) + in.path
 			t.Run(protocol+"/"+name, func(t *testing.T) {
 				code, major, answer := send(t, client, p, in)
 				if code != in.code || !strings.Contains(answer, in.answer) {
@@ -87,14 +89,37 @@ func TestBadInput(t *testing.T) {
 			})
 		}
 	}
+	t.Run("a path that can be guessed", func(t *testing.T) {
+		code, _, answer := send(t, clientOf(t, c, false), p, input{method: http.MethodPost, path: "/pods/mutate", contentType: jsonType, body: review})
+		if code != http.StatusNotFound {
+			t.Errorf("The answer is %d %q, want 404", code, answer)
+		}
+	})
 	t.Run("a flood of garbage", func(t *testing.T) { flood(t, c, p) })
 	if err := p.Ready(t.Context()); err != nil {
 		t.Errorf("After all this: %v", err)
 	}
-	good(t, clientOf(t, c, true), p)
+	good(t, c, p)
 }
 
-// clientOf trusts the CA bundle that is published, and nothing else.
+// segment returns the path segment that precedes the paths of the registered webhooks.
+func segment(t *testing.T, c *e2e.Cluster) string {
+	t.Helper()
+	var config struct {
+		Webhooks []struct{ ClientConfig struct{ URL string } }
+	}
+	for _, u := range configsOf(t, c).get() {
+		decode(t, u, &config)
+	}
+	registered, err := url.Parse(config.Webhooks[0].ClientConfig.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(registered.Path[1:], "/")
+	return "/" + first
+}
+
+// clientOf returns a client that trusts only the published CA bundle.
 func clientOf(t *testing.T, c *e2e.Cluster, http2 bool) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -106,7 +131,7 @@ func clientOf(t *testing.T, c *e2e.Cluster, http2 bool) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// send returns the code, the protocol and the body of the answer.
+// send sends a request and returns the code, the protocol version and the body of the response.
 func send(t *testing.T, client *http.Client, p *e2e.Postern, in input) (code, major int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), in.method, p.URL()+in.path, strings.NewReader(in.body))
@@ -128,15 +153,16 @@ func send(t *testing.T, client *http.Client, p *e2e.Postern, in input) (code, ma
 	return resp.StatusCode, resp.ProtoMajor, string(body)
 }
 
-// flood sends 10,000 small bodies over four connections.
+// flood sends 10,000 requests with small bodies over four connections.
 func flood(t *testing.T, c *e2e.Cluster, p *e2e.Postern) {
 	t.Helper()
 	var senders sync.WaitGroup
+	target := p.URL() + segment(t, c) + "/pods/validate"
 	for range 4 {
 		client := clientOf(t, c, false)
 		senders.Go(func() {
 			for i := range 2500 {
-				resp, err := client.Post(p.URL()+"/pods/validate", jsonType, strings.NewReader(fmt.Sprintf("{%d", i)))
+				resp, err := client.Post(target, jsonType, strings.NewReader(fmt.Sprintf("{%d", i)))
 				if err != nil {
 					t.Errorf("Sending garbage: %v", err)
 					return
@@ -153,10 +179,10 @@ func flood(t *testing.T, c *e2e.Cluster, p *e2e.Postern) {
 	senders.Wait()
 }
 
-// good sends a review that there is nothing wrong with.
-func good(t *testing.T, client *http.Client, p *e2e.Postern) {
+// good sends a valid review.
+func good(t *testing.T, c *e2e.Cluster, p *e2e.Postern) {
 	t.Helper()
-	code, _, answer := send(t, client, p, input{method: http.MethodPost, path: "/pods/mutate?timeout=10s", contentType: jsonType, body: review})
+	code, _, answer := send(t, clientOf(t, c, true), p, input{method: http.MethodPost, path: segment(t, c) + "/pods/mutate?timeout=10s", contentType: jsonType, body: review})
 	var got admissionv1.AdmissionReview
 	if err := json.Unmarshal([]byte(answer), &got); err != nil || code != http.StatusOK || got.Response == nil {
 		t.Fatalf("The answer to a review is %d %q, %v", code, answer, err)

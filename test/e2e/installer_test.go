@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// TestManifests applies what users apply. There are no nodes for the pods that come of it, so a Postern with their
-// arguments runs beside them.
+// TestManifests applies the manifests of the installer. The cluster has no nodes for the pods of the Deployment, so the
+// test starts a Postern process with the arguments of these pods.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
@@ -25,7 +25,7 @@ func TestManifests(t *testing.T) {
 			t.Fatalf("Applying %s: %v: %s", name, err, out)
 		}
 	}
-	// Its namespace enforces the restricted Pod Security Standard, which the pods have to meet.
+	// The namespace enforces the restricted Pod Security Standard, so the pods must comply with it.
 	e2e.Eventually(t, settleBound, "the Deployment has its pods", func(ctx context.Context) error {
 		pods, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=postern"})
 		if err == nil && len(pods.Items) != 2 {
@@ -38,7 +38,7 @@ func TestManifests(t *testing.T) {
 		t.Fatalf("Reading the Deployment: %v", err)
 	}
 	args := d.Spec.Template.Spec.Containers[0].Args
-	// The tests name plugins by a flag that does not go with this one.
+	// StartPostern passes the plugins with another flag, which cannot be combined with this flag.
 	named := slices.IndexFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--enable-admission-plugins=") })
 	if named < 0 {
 		t.Fatalf("The arguments %q name no plugins", args)

@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// PosternKubeconfig writes a kubeconfig of Postern's own service account, for an API server at the URL: the
-// control plane's own, or that of a proxy in front of it.
+// PosternKubeconfig writes a kubeconfig of Postern's service account for the given API server URL. The URL is the URL
+// of the control plane, or the URL of a proxy in front of the control plane.
 func (c *Cluster) PosternKubeconfig(tb testing.TB, server string) string {
 	tb.Helper()
 	token, err := c.Admin.CoreV1().ServiceAccounts(PosternNamespace).CreateToken(tb.Context(), ServiceName,
@@ -43,8 +43,8 @@ func (c *Cluster) kubeconfig(tb testing.TB, server, token string) string {
 	return path
 }
 
-// service makes Postern's Service, or has it point at another address, and returns its port. It is of the kind
-// that needs neither nodes nor endpoints.
+// service creates Postern's Service, or updates the port of the existing Service, and returns the port. The type
+// of the Service needs neither nodes nor endpoints.
 func (c *Cluster) service(tb testing.TB, address string) string {
 	tb.Helper()
 	_, digits, err := net.SplitHostPort(address)

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// repairBound is what is promised for a configuration that somebody edited or deleted.
+	// repairBound is the documented maximum time for the repair of an edited or deleted configuration.
 	repairBound = 5 * time.Second
-	// settleBound ends a test in which something does not happen at all. It is no measure.
+	// settleBound ends a test that waits for an event that never happens. It does not measure anything.
 	settleBound = 30 * time.Second
-	// outageBound is how long after an outage things may take to be repaired: clients wait up to half a minute
-	// between two attempts.
+	// outageBound is the maximum time for a repair after an outage. Clients wait up to half a minute between two
+	// attempts.
 	outageBound = time.Minute
-	// calm is how long nothing may be written once all is as it should be. Posterns that fight write about
-	// twice a second.
+	// calm is the time during which no Postern may write once the configurations are up to date. Two conflicting
+	// Posterns would write about twice a second.
 	calm = 3 * time.Second
 )
 
-// suite has as many control planes as tests run in parallel by default on two processors.
+// suite has two control planes, because two tests run in parallel by default on two processors.
 var suite = e2e.NewSuite(2, controlplane.Options{ControllerManager: true})
 
 func TestMain(m *testing.M) {
@@ -39,13 +39,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// alwaysPull are the options of a Postern that runs AlwaysPullImages, with further flags.
+// alwaysPull returns the options of a Postern that runs AlwaysPullImages, with additional flags.
 func alwaysPull(flags ...string) e2e.Options {
 	return e2e.Options{Plugins: []string{"AlwaysPullImages"}, Flags: flags}
 }
 
-// startServing starts a Postern and waits until the API server calls it, which is a moment after it is
-// registered.
+// startServing starts a Postern and waits until the API server calls it. The API server calls Postern a moment after
+// Postern has registered its configurations.
 func startServing(t *testing.T, c *e2e.Cluster, o e2e.Options) *e2e.Postern {
 	t.Helper()
 	p := c.StartPostern(t, o)
@@ -53,7 +53,7 @@ func startServing(t *testing.T, c *e2e.Cluster, o e2e.Options) *e2e.Postern {
 	return p
 }
 
-// awaitCalled waits until new pods pull always.
+// awaitCalled waits until new pods get the image pull policy Always.
 func awaitCalled(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	ns := c.Namespace(t)
@@ -62,7 +62,7 @@ func awaitCalled(t *testing.T, c *e2e.Cluster) {
 	})
 }
 
-// pod has one container that may use an image that is there already.
+// pod returns a pod with one container and the image pull policy IfNotPresent.
 func pod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -76,7 +76,7 @@ func dryRun() metav1.CreateOptions {
 	return metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 }
 
-// pullsAlways returns why a pod that was to be created is not one that pulls always.
+// pullsAlways returns an error if the creation of the pod failed, or if its image pull policy is not Always.
 func pullsAlways(pod *corev1.Pod, err error) error {
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func pullsAlways(pod *corev1.Pod, err error) error {
 	return nil
 }
 
-// isUnchanged returns why a pod that was to be created as pod makes it is not one that nobody changed.
+// isUnchanged returns an error if the creation of the pod failed, or if its image pull policy is not IfNotPresent.
 func isUnchanged(pod *corev1.Pod, err error) error {
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 
 var sample = regexp.MustCompile(`(?m)^([a-z_]+)(\{.*\})? (\S+)$`)
 
-// Metric is the sum of those samples of a metric of which all the labels hold, each as in phase="mutate".
-// It is 0 where there is none.
+// Metric returns the sum of the samples of a metric that have all the given labels, such as phase="mutate". Metric
+// returns 0 if there is no such sample.
 func (p *Postern) Metric(tb testing.TB, name string, labels ...string) float64 {
 	tb.Helper()
 	text, err := p.get(tb.Context(), "/metrics")
@@ -41,7 +41,7 @@ func hasAll(series string, labels []string) bool {
 	return true
 }
 
-// Output runs one of Postern's commands that needs no control plane and returns what it said.
+// Output runs a Postern command that needs no control plane, and returns the output.
 func (s *Suite) Output(tb testing.TB, args ...string) string {
 	tb.Helper()
 	s.once.Do(func() { s.paths, s.err = build(tb.Context()) })
@@ -52,9 +52,9 @@ func (s *Suite) Output(tb testing.TB, args ...string) string {
 	if err != nil {
 		tb.Fatalf("Starting postern: %v", err)
 	}
-	code, err := p.wait(startBound)
+	code, err := p.Wait(startBound)
 	if err != nil || code != 0 {
-		_ = p.stop(stopBound)
+		_ = p.Stop(stopBound)
 		tb.Fatalf("postern %q: exit code %d, %v; it said:\n%s", args, code, err, p.output())
 	}
 	return p.output()

@@ -13,11 +13,11 @@ import (
 
 const portAttempts = 100
 
-// Loopback is the address of a port of this machine.
+// Loopback returns the loopback address with the port.
 func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// FreePort finds a port that nobody listens on. It is below those that the system gives to clients: one of
-// these might be in use again before it is listened on.
+// FreePort returns a port on which no process listens. The port is below the ephemeral ports, because the system might
+// assign an ephemeral port to a client before the caller listens on it.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	var lc net.ListenConfig
@@ -32,8 +32,8 @@ func FreePort(tb testing.TB) int {
 	return 0
 }
 
-// Proxy passes TCP connections on. It stands for kube-proxy in front of several Posterns, or for the way
-// between a Postern and the API server.
+// Proxy forwards TCP connections. It simulates kube-proxy in front of several Posterns, or the network between a
+// Postern and the API server.
 type Proxy struct {
 	listener net.Listener
 	copying  sync.WaitGroup
@@ -44,7 +44,8 @@ type Proxy struct {
 	open     map[net.Conn]bool
 }
 
-// StartProxy starts a proxy to the backends, which take turns. It is stopped when the test ends.
+// StartProxy starts a proxy that distributes connections to the backends in turn. The proxy is stopped when the test
+// ends.
 func StartProxy(tb testing.TB, backends ...string) *Proxy {
 	tb.Helper()
 	var lc net.ListenConfig
@@ -62,17 +63,17 @@ func StartProxy(tb testing.TB, backends ...string) *Proxy {
 	return p
 }
 
-// Addr is where it listens.
+// Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// To sets the backends of new connections. Those that are open stay where they are, as with kube-proxy.
+// To sets the backends of new connections. Open connections keep their backends, as with kube-proxy.
 func (p *Proxy) To(backends ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.backends = slices.Clone(backends)
 }
 
-// Cut ends all connections and refuses new ones until To says where they go.
+// Cut closes all connections and refuses new connections until To sets new backends.
 func (p *Proxy) Cut() {
 	p.To()
 	p.mu.Lock()
@@ -115,7 +116,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	<-done
 }
 
-// pass copies until one side has said all, and tells the other one so.
+// pass copies data until the sender closes its side of the connection, and then closes the write side of the receiver.
 func pass(to, from net.Conn, done chan<- struct{}) {
 	_, err := io.Copy(to, from)
 	if tcp, ok := to.(*net.TCPConn); ok && err == nil {
@@ -136,7 +137,7 @@ func (p *Proxy) pick() (string, bool) {
 	return p.backends[p.next%len(p.backends)], true
 }
 
-// track says no if the proxy has been cut since the backend was picked.
+// track returns false if the proxy has been cut since the backend was selected.
 func (p *Proxy) track(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +158,7 @@ func (p *Proxy) forget(conns ...net.Conn) {
 	}
 }
 
-// StartSilence accepts connections at an address and never says a word, until the test ends.
+// StartSilence accepts connections at an address until the test ends, and never sends any data.
 func StartSilence(tb testing.TB, address string) {
 	tb.Helper()
 	var lc net.ListenConfig

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -16,7 +17,13 @@ func TestFailurePolicyDecidesWhilePosternIsDown(t *testing.T) {
 	c := suite.Lend(t)
 	pods := c.Admin.CoreV1().Pods(c.Namespace(t))
 	t.Run("Fail", func(t *testing.T) {
-		startServing(t, c, alwaysPull()).Kill()
+		p := startServing(t, c, alwaysPull())
+		already := pod("already")
+		already.Spec.Containers[0].ImagePullPolicy = "Always"
+		if err := pullsAlways(pods.Create(t.Context(), already, metav1.CreateOptions{})); err != nil {
+			t.Errorf("Creating a pod that pulls always: %v", err)
+		}
+		p.Kill()
 		_, err := pods.Create(t.Context(), pod("refused"), metav1.CreateOptions{})
 		if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "pods.postern.dev"`) {
 			t.Errorf("Creating a pod returned %v, want an internal error about the webhook", err)
@@ -24,11 +31,10 @@ func TestFailurePolicyDecidesWhilePosternIsDown(t *testing.T) {
 		if _, err := pods.Get(t.Context(), "refused", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("Reading the pod that was refused returned %v, want not found", err)
 		}
-		// What Postern would do nothing about does not need it.
-		already := pod("already")
-		already.Spec.Containers[0].ImagePullPolicy = "Always"
-		if err := pullsAlways(pods.Create(t.Context(), already, metav1.CreateOptions{})); err != nil {
-			t.Errorf("Creating a pod that pulls always: %v", err)
+		// The API server admits an update without a new image without a webhook call.
+		label := []byte(`{"metadata": {"labels": {"a": "b"}}}`)
+		if err := pullsAlways(pods.Patch(t.Context(), "already", types.MergePatchType, label, metav1.PatchOptions{})); err != nil {
+			t.Errorf("Labelling a pod that pulls always: %v", err)
 		}
 		if err := isUnchanged(c.Admin.CoreV1().Pods(e2e.PosternNamespace).Create(t.Context(), pod("ours"), dryRun())); err != nil {
 			t.Errorf("Creating a pod in Postern's own namespace: %v", err)
@@ -36,14 +42,14 @@ func TestFailurePolicyDecidesWhilePosternIsDown(t *testing.T) {
 	})
 	t.Run("Ignore", func(t *testing.T) {
 		startServing(t, c, alwaysPull("--failure-policy=Ignore")).Kill()
-		// The API server may know the mutating half a moment earlier than the validating one.
+		// The API server may observe the mutating configuration a moment before the validating configuration.
 		e2e.Eventually(t, settleBound, "a pod is admitted", func(ctx context.Context) error {
 			return isUnchanged(pods.Create(ctx, pod("admitted"), metav1.CreateOptions{}))
 		})
 	})
 }
 
-// TestOutageOfTheAPIServer cuts Postern's way to the API server, but not the way back.
+// TestOutageOfTheAPIServer cuts the connections from Postern to the API server. The API server can still call Postern.
 func TestOutageOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)

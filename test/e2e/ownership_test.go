@@ -22,13 +22,13 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// ownership are the options of a Postern that runs what the tests of this file are about.
+// ownership returns the options of a Postern that runs OwnerReferencesPermissionEnforcement.
 func ownership() e2e.Options {
 	return e2e.Options{Plugins: []string{"OwnerReferencesPermissionEnforcement"}}
 }
 
-// TestOwnershipLeavesControllersAlone has kube-controller-manager make, adopt and collect what is owned. The API
-// server decides all of it alone, so there is no call while Postern runs, and nothing fails when it is down.
+// TestOwnershipLeavesControllersAlone tests that kube-controller-manager can create, adopt and collect owned objects. The
+// match conditions exclude these requests, so Postern gets no call, and no request fails while Postern is down.
 func TestOwnershipLeavesControllersAlone(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -46,8 +46,8 @@ func TestOwnershipLeavesControllersAlone(t *testing.T) {
 	controllersWork(t, c, ns, "down")
 }
 
-// TestOwnershipIsCalledForTheRest has somebody who is no controller block owners. What only Postern can decide, and
-// what is denied, is one call.
+// TestOwnershipIsCalledForTheRest tests a user who is not a controller and sets blockOwnerDeletion. Each request that
+// only Postern can decide, and each denied request, costs one call.
 func TestOwnershipIsCalledForTheRest(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -83,8 +83,8 @@ func TestOwnershipIsCalledForTheRest(t *testing.T) {
 	}
 }
 
-// startOwnership starts a Postern and waits until the API server calls it. In the namespace alice may edit, and
-// finalize owners that are called mine.
+// startOwnership starts a Postern and waits until the API server calls it. In the namespace, alice may edit objects, and
+// may update the finalizers of owners with the name mine.
 func startOwnership(t *testing.T, c *e2e.Cluster, ns string) *e2e.Postern {
 	t.Helper()
 	rules := []rbacv1.PolicyRule{
@@ -131,7 +131,7 @@ func createOwned(ctx context.Context, client kubernetes.Interface, ns string, re
 	return err
 }
 
-// makeThings has the API server serve a custom resource.
+// makeThings creates a CustomResourceDefinition and waits until the API server serves the resource.
 func makeThings(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	crds := c.Dynamic(t, controlplane.Admin).Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -157,7 +157,7 @@ func makeThings(t *testing.T, c *e2e.Cluster) {
 	})
 }
 
-// controllersWork has controllers make objects with owners, and the garbage collector remove them again.
+// controllersWork checks that controllers create objects with owners, and that the garbage collector deletes them.
 func controllersWork(t *testing.T, c *e2e.Cluster, ns, name string) {
 	t.Helper()
 	labels := map[string]string{"made-by": name}
@@ -185,7 +185,7 @@ func controllersWork(t *testing.T, c *e2e.Cluster, ns, name string) {
 	wantCounts(t, c, ns, name, 0, 0, 0)
 }
 
-// wantCounts waits for so many pods of the Deployment, pods of the Job, and endpoint slices.
+// wantCounts waits until the numbers of pods of the Deployment, pods of the Job, and EndpointSlices are as wanted.
 func wantCounts(t *testing.T, c *e2e.Cluster, ns, name string, want ...int) {
 	t.Helper()
 	e2e.Eventually(t, time.Minute, fmt.Sprint("controllers have made, or collected, what is owned by ", name), func(ctx context.Context) error {

@@ -8,13 +8,13 @@ import (
 
 const (
 	pollPeriod = 50 * time.Millisecond
-	// startBound is more than enough for anything here to start. It is there to end a test that would never
-	// end, not to measure.
+	// startBound is the maximum time for a process to start. It ends a test that would never end. It does not
+	// measure anything.
 	startBound = 60 * time.Second
 )
 
-// Eventually repeats the check until it returns nil. The test fails, and ends, if that takes longer than the
-// bound.
+// Eventually repeats the check until the check returns nil. The test fails and ends if the check does not return nil
+// within the bound.
 func Eventually(tb testing.TB, bound time.Duration, what string, check func(context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), bound)
@@ -32,7 +32,7 @@ func Eventually(tb testing.TB, bound time.Duration, what string, check func(cont
 	}
 }
 
-// Throughout repeats the check for the whole span. The test fails, and ends, at the first error.
+// Throughout repeats the check for the whole span. The test fails and ends at the first error.
 func Throughout(tb testing.TB, span time.Duration, what string, check func(context.Context) error) {
 	tb.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(pollPeriod) {

@@ -19,35 +19,38 @@ import (
 
 const (
 	tailLines = 40
-	// stopBound is longer than a webhook's time-out, for which a Postern waits when it stops.
+	// stopBound is longer than the timeout of a webhook. A stopping Postern waits for that timeout.
 	stopBound = 40 * time.Second
 )
 
-// Options say how a Postern is started.
+// Options configure a Postern process.
 type Options struct {
-	// Plugins are exactly those that run; there may be none.
+	// Plugins lists the enabled plugins. No other plugin runs. The list may be empty.
 	Plugins []string
-	// Flags come after all others, so one that is given here counts.
+	// Flags are appended to the command line, so a flag in this list overrides the default of the test.
 	Flags []string
-	// Service has the API server call through a Service, which is made, instead of a URL.
+	// Service makes the API server call Postern through a Service instead of a URL. StartPostern creates the
+	// Service.
 	Service bool
-	// Front is the address that the API server calls, if it is not the Postern itself but a proxy in front of
-	// it.
+	// Front is the address of a proxy in front of Postern. If Front is set, the API server calls this address
+	// instead of Postern's own.
 	Front string
-	// Kubeconfig is that of Postern's own service account if not set.
+	// Kubeconfig defaults to the kubeconfig of Postern's service account.
 	Kubeconfig string
+	// Env is appended to the environment of the process.
+	Env []string
 }
 
-// Postern is a running one. It is stopped when the test ends, at the latest.
+// Postern is a running Postern process. The process is stopped at the end of the test at the latest.
 type Postern struct {
-	process  *process
+	process  *loggedProcess
 	port     int
 	health   string
-	expected bool // its exit is
+	expected bool // the test has asked the process to exit
 }
 
-// StartPostern starts a Postern and waits until it is ready and has registered what it has to register. The
-// API server hears of that a moment later.
+// StartPostern starts a Postern and waits until it is ready and has registered its webhook configurations. The API
+// server observes the configurations a moment later.
 func (c *Cluster) StartPostern(tb testing.TB, o Options) *Postern {
 	tb.Helper()
 	p := c.LaunchPostern(tb, o)
@@ -58,7 +61,7 @@ func (c *Cluster) StartPostern(tb testing.TB, o Options) *Postern {
 	return p
 }
 
-// LaunchPostern starts a Postern and does not wait for anything.
+// LaunchPostern starts a Postern and does not wait until it is ready.
 func (c *Cluster) LaunchPostern(tb testing.TB, o Options) *Postern {
 	tb.Helper()
 	p := &Postern{port: FreePort(tb), health: Loopback(FreePort(tb))}
@@ -68,8 +71,8 @@ func (c *Cluster) LaunchPostern(tb testing.TB, o Options) *Postern {
 	args := []string{
 		"--kubeconfig=" + o.Kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", p.port),
 		"--health-bind-address=" + p.health, "--admission-control=" + strings.Join(o.Plugins, ","),
-		// Nobody is to be told that this replica goes, unless a test is about that.
-		"--shutdown-delay-duration=0s", "--v=2",
+		// Only the tests of the graceful shutdown need a delay for clients to notice it.
+		"--shutdown-delay-duration=0s", "--shutdown-connections-duration=1s", "--v=2",
 	}
 	front := cmp.Or(o.Front, p.Addr())
 	if o.Service {
@@ -79,24 +82,25 @@ func (c *Cluster) LaunchPostern(tb testing.TB, o Options) *Postern {
 	}
 	var err error
 	log := filepath.Join(tb.TempDir(), "postern.log")
-	if p.process, err = startProcess(log, c.paths.binary, append(args, o.Flags...)...); err != nil {
+	command := slices.Concat(o.Env, []string{c.paths.binary}, args, o.Flags)
+	if p.process, err = startProcess(log, "/usr/bin/env", command...); err != nil {
 		tb.Fatalf("Starting postern: %v", err)
 	}
 	tb.Cleanup(func() { p.cleanUp(tb) })
 	return p
 }
 
-// RunPostern runs one of Postern's commands to its end and returns its exit code and what it said.
+// RunPostern runs a Postern command until it exits, and returns its exit code and its output.
 func (c *Cluster) RunPostern(tb testing.TB, args ...string) (int, string) {
 	tb.Helper()
 	p, err := startProcess(filepath.Join(tb.TempDir(), "postern.log"), c.paths.binary, args...)
 	if err != nil {
 		tb.Fatalf("Starting postern: %v", err)
 	}
-	code, err := p.wait(startBound)
+	code, err := p.Wait(startBound)
 	if err != nil {
-		p.signal(os.Kill)
-		<-p.done
+		p.Signal(os.Kill)
+		<-p.Done()
 		tb.Fatalf("postern %q: %v; it said:\n%s", args, err, p.tail(tailLines))
 	}
 	return code, p.output()
@@ -105,12 +109,12 @@ func (c *Cluster) RunPostern(tb testing.TB, args ...string) (int, string) {
 func (p *Postern) cleanUp(tb testing.TB) {
 	tb.Helper()
 	select {
-	case <-p.process.done:
+	case <-p.process.Done():
 		if !p.expected {
-			tb.Errorf("Postern exited unexpectedly: %v", p.process.err)
+			tb.Errorf("Postern exited unexpectedly: %v", p.process.Exit())
 		}
 	default:
-		if err := p.process.stop(stopBound); err != nil {
+		if err := p.process.Stop(stopBound); err != nil {
 			tb.Errorf("Postern did not stop within %v of SIGTERM: %v", stopBound, err)
 		}
 	}
@@ -118,7 +122,7 @@ func (p *Postern) cleanUp(tb testing.TB) {
 		if strings.Contains(line, "panic") {
 			tb.Errorf("Postern panicked: %s", line)
 		}
-		// This is how the API server refuses an account that may not.
+		// The API server's message for a request that the authorizer denies contains this text.
 		if strings.Contains(line, `is forbidden: User "`) {
 			tb.Errorf("Postern was refused something: %s", line)
 		}
@@ -128,40 +132,40 @@ func (p *Postern) cleanUp(tb testing.TB) {
 	}
 }
 
-// URL is where it serves, https://127.0.0.1:<port>.
+// URL returns the URL of the secure port, https://127.0.0.1:<port>.
 func (p *Postern) URL() string { return "https://" + p.Addr() }
 
-// Addr is the address of the secure port.
+// Addr returns the address of the secure port.
 func (p *Postern) Addr() string { return Loopback(p.port) }
 
-// Log is all that it has written.
+// Log returns the output of the process.
 func (p *Postern) Log() string { return p.process.output() }
 
-// Terminate sends SIGTERM.
+// Terminate sends SIGTERM to the process.
 func (p *Postern) Terminate() {
 	p.expected = true
-	p.process.signal(syscall.SIGTERM)
+	p.process.Signal(syscall.SIGTERM)
 }
 
-// Kill has it die on the spot.
+// Kill sends SIGKILL to the process.
 func (p *Postern) Kill() {
 	p.expected = true
-	p.process.signal(os.Kill)
-	<-p.process.done
+	p.process.Signal(os.Kill)
+	<-p.process.Done()
 }
 
-// Wait returns the exit code once it has exited, for which it has that long.
+// Wait waits until the process has exited, for the duration bound at most, and returns the exit code.
 func (p *Postern) Wait(tb testing.TB, bound time.Duration) int {
 	tb.Helper()
 	p.expected = true
-	code, err := p.process.wait(bound)
+	code, err := p.process.Wait(bound)
 	if err != nil {
 		tb.Fatalf("Postern has not exited within %v: %v", bound, err)
 	}
 	return code
 }
 
-// Stop terminates it and waits until it is gone.
+// Stop terminates the process and waits until it has exited.
 func (p *Postern) Stop(tb testing.TB) {
 	tb.Helper()
 	p.Terminate()
@@ -170,19 +174,19 @@ func (p *Postern) Stop(tb testing.TB) {
 	}
 }
 
-// Ready is nil if /readyz says so.
+// Ready returns nil if /readyz reports that Postern is ready.
 func (p *Postern) Ready(ctx context.Context) error {
 	_, err := p.get(ctx, "/readyz")
 	return err
 }
 
-// AwaitReady waits until it is ready, or fails the test when it exits instead.
+// AwaitReady waits until Postern is ready. AwaitReady fails the test if the process exits first.
 func (p *Postern) AwaitReady(tb testing.TB) {
 	tb.Helper()
 	p.await(tb, "Postern is ready", p.Ready)
 }
 
-// AwaitRegistered waits until it has registered all its configurations.
+// AwaitRegistered waits until Postern has registered all its webhook configurations.
 func (p *Postern) AwaitRegistered(tb testing.TB) {
 	tb.Helper()
 	p.await(tb, "Postern has registered", p.Registered)
@@ -192,7 +196,7 @@ func (p *Postern) await(tb testing.TB, what string, check func(context.Context) 
 	tb.Helper()
 	Eventually(tb, startBound, what, func(ctx context.Context) error {
 		select {
-		case <-p.process.done:
+		case <-p.process.Done():
 			tb.Fatalf("Postern exited, wanted: %s", what)
 		default:
 		}
@@ -202,7 +206,8 @@ func (p *Postern) await(tb testing.TB, what string, check func(context.Context) 
 
 var registered = regexp.MustCompile(`(?m)^postern_webhook_registered\{.*\} (\S+)$`)
 
-// Registered is nil if its metrics say that every configuration is as it should be, and that there is one.
+// Registered returns nil if Postern's metrics report at least one webhook configuration, and report every webhook
+// configuration as up to date.
 func (p *Postern) Registered(ctx context.Context) error {
 	text, err := p.get(ctx, "/metrics")
 	if err != nil {
@@ -218,7 +223,7 @@ func (p *Postern) Registered(ctx context.Context) error {
 	return nil
 }
 
-// get reads from the health port.
+// get sends a GET request to the health port.
 func (p *Postern) get(ctx context.Context, path string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.health+path, nil)
 	if err != nil {

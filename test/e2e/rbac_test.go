@@ -11,8 +11,8 @@ import (
 
 const serviceAccount = "system:serviceaccount:postern-system:postern"
 
-// TestServiceAccountSuffices has a Postern do once all that it ever does. Any test here fails when the API
-// server refuses a Postern something; this one makes sure that it was asked, and by whom.
+// TestServiceAccountSuffices makes a Postern send each kind of request that Postern ever sends. Every test fails if the
+// API server denies Postern a permission. This test also checks that Postern has sent the requests, and as which user.
 func TestServiceAccountSuffices(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -58,7 +58,7 @@ func TestServiceAccountMayDoNoMore(t *testing.T) {
 		verb, group, resource, namespace, name string
 		want                                   bool
 	}{
-		// One that is allowed shows that the question is put right.
+		// The allowed request shows that the access review itself is correct.
 		{"get", "", "secrets", e2e.PosternNamespace, e2e.SecretName, true},
 		{"get", "", "secrets", e2e.PosternNamespace, "another", false},
 		{"list", "", "secrets", e2e.PosternNamespace, "", false},

@@ -67,7 +67,7 @@ func TestEditedConfigurationIsRepaired(t *testing.T) {
 	keepCalm(t, c)
 }
 
-// TestServiceInPlaceOfURLIsRepaired is about the one edit that is another one where we have a URL.
+// TestServiceInPlaceOfURLIsRepaired tests an edit that replaces the URL of a webhook with a Service.
 func TestServiceInPlaceOfURLIsRepaired(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -79,7 +79,7 @@ func TestServiceInPlaceOfURLIsRepaired(t *testing.T) {
 	keepCalm(t, c)
 }
 
-// foreign is what somebody else has put on our webhooks. The namespaceSelector is what AKS adds.
+// foreign holds the fields that another client has added to Postern's webhooks. AKS adds such a namespaceSelector.
 const foreign = `{
 	"metadata": {"annotations": {"example.com/note": "kept"}, "labels": {"example.com/team": "kept"}},
 	"webhooks": [{"name": "pods.postern.dev", "namespaceSelector": {"matchExpressions": [
@@ -100,7 +100,7 @@ func TestForeignFieldsSurvive(t *testing.T) {
 					t.Fatalf("Writing to %s: %v", resource, err)
 				}
 			}
-			// Nothing of ours was touched, so there is nothing to repair.
+			// The other client changed no field that Postern owns, so Postern must not write.
 			keepCalm(t, c)
 			before := all.get()
 			for resource, u := range before {
@@ -122,7 +122,7 @@ func TestForeignFieldsSurvive(t *testing.T) {
 	}
 }
 
-// merged is u with what is foreign.
+// merged returns a copy of u with the foreign fields.
 func merged(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	var add struct {
 		Metadata struct{ Annotations, Labels map[string]string }
@@ -154,7 +154,7 @@ func byUpdate(ctx context.Context, client dynamic.ResourceInterface, u *unstruct
 	return err
 }
 
-// byPatch is a merge patch, which says the whole list of webhooks.
+// byPatch sends a merge patch, which replaces the whole list of webhooks.
 func byPatch(ctx context.Context, client dynamic.ResourceInterface, u *unstructured.Unstructured) error {
 	changed, err := merged(u)
 	if err != nil {

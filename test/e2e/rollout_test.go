@@ -18,7 +18,7 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// behind are the options of a replica whose configurations have the API server call the proxy.
+// behind returns the options of a replica that registers the address of the proxy.
 func behind(proxy *e2e.Proxy, o e2e.Options) e2e.Options {
 	o.Front = proxy.Addr()
 	return o
@@ -49,7 +49,8 @@ func TestReplicasStartedTogetherAgree(t *testing.T) {
 			t.Errorf("The certificate of the replica at %s: %v", p.Addr(), err)
 		}
 	}
-	// At worst each applies both, and one of them once more to take the other's time.
+	// At worst each replica applies both configurations, and one replica applies both once more to adopt the time
+	// of the other replica.
 	if writes := configWrites(t, c); len(writes) > 6 {
 		t.Errorf("Until they agreed, the replicas wrote %d times, want 6 at most: %+v", len(writes), writes)
 	}
@@ -72,7 +73,7 @@ func caBundle(t *testing.T, u *unstructured.Unstructured) []byte {
 	return config.Webhooks[0].ClientConfig.CABundle
 }
 
-// verify makes a TLS connection as the API server would.
+// verify opens a TLS connection and verifies the certificate as the API server does.
 func verify(ctx context.Context, address string, bundle []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -102,7 +103,7 @@ func TestNewerReplicaWins(t *testing.T) {
 	}
 	e2e.Eventually(t, repairBound, "the configurations are those of the newer one", newest)
 	keepCalm(t, c)
-	// Both see that something is to be repaired; the newer one does it.
+	// Both replicas observe the edit. Only the newer replica repairs the configuration.
 	before := all.get()
 	all.delete()
 	eventuallySame(t, all, before)
@@ -121,8 +122,8 @@ func failurePolicy(t *testing.T, u *unstructured.Unstructured) string {
 	return config.Webhooks[0].FailurePolicy
 }
 
-// TestFamilyIsRemovedBeforeTheNewReplicaIsReady is about a replica that would answer 404 to the requests of a
-// family which it does not have.
+// TestFamilyIsRemovedBeforeTheNewReplicaIsReady tests a replica on which a family is no longer enabled. The replica would
+// answer requests of this family with 404.
 func TestFamilyIsRemovedBeforeTheNewReplicaIsReady(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -141,7 +142,7 @@ func TestFamilyIsRemovedBeforeTheNewReplicaIsReady(t *testing.T) {
 func TestDeletedNamespaceTakesTheConfigurationsAlong(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
-	// Its service account goes with the namespace; the admin could bring the configurations back.
+	// The service account is deleted with the namespace, but the admin could still create the configurations again.
 	o := alwaysPull()
 	o.Kubeconfig = c.Kubeconfig(controlplane.Admin)
 	p := c.StartPostern(t, o)

@@ -16,14 +16,15 @@ import (
 
 const (
 	loadClients = 8
-	// loadPause leaves connections idle between two pods, so that some are when a replica closes them.
+	// loadPause is the pause between two pods. Connections are idle during the pause, so a replica closes some idle
+	// connections.
 	loadPause = 30 * time.Millisecond
-	// loadLimit ends a load that nobody stops.
+	// loadLimit is the maximum number of pods of a load. It ends a load that is not stopped.
 	loadLimit = 3000
 )
 
-// TestNoRequestIsLostWhenReplicasAreReplaced replaces both replicas, one after the other, while pods are
-// created that must not pass unchanged and must not be refused.
+// TestNoRequestIsLostWhenReplicasAreReplaced replaces both replicas in sequence while the test creates pods. Every pod must
+// be mutated, and no pod may be denied.
 func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -31,15 +32,15 @@ func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
 		service        bool
 		flags          []string
 	}{
-		{"HTTP2", "h2", false, nil},
-		{"HTTP1", "", false, []string{"--disable-http2-serving"}},
-		// Through a Service the API server speaks HTTP/1.1 only.
-		{"Service", "h2", true, nil},
+		{"HTTP2", "h2", false, []string{"--disable-http2-serving=false"}},
+		{"HTTP1", "", false, nil},
+		// The API server uses only HTTP/1.1 for webhooks with a Service.
+		{"Service", "", true, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := suite.Lend(t)
 			proxy := e2e.StartProxy(t)
-			o := behind(proxy, alwaysPull(append(test.flags, "--failure-policy=Fail", "--shutdown-delay-duration=5s")...))
+			o := behind(proxy, alwaysPull(append(test.flags, "--failure-policy=Fail", "--shutdown-delay-duration=5s", "--shutdown-connections-duration=20s")...))
 			o.Service = test.service
 			b := startBalancer(t, proxy)
 			first, second := c.LaunchPostern(t, o), c.LaunchPostern(t, o)
@@ -67,21 +68,21 @@ func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
 	}
 }
 
-// protocolOf is what the replica agrees to when it is offered HTTP/2.
+// protocolOf returns the protocol that the replica selects when the client offers HTTP/2.
 func protocolOf(t *testing.T, p *e2e.Postern) string {
 	t.Helper()
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", p.Addr())
 	if err != nil {
-		// So does a server that shares no protocol.
+		// A server that supports none of the offered protocols also returns this error.
 		return ""
 	}
 	defer conn.Close()
 	return conn.(*tls.Conn).ConnectionState().NegotiatedProtocol
 }
 
-// balancer stands for the kubelet and kube-proxy: it asks the replicas whether they are ready, and has new
-// connections go to those that are.
+// balancer simulates the kubelet and kube-proxy. It probes the readiness of the replicas, and forwards new connections
+// only to ready replicas.
 type balancer struct {
 	mu       sync.Mutex
 	replicas []*e2e.Postern
@@ -154,7 +155,7 @@ func startLoad(t *testing.T, c *e2e.Cluster) *load {
 	return l
 }
 
-// awaitMore waits until so many more pods have been created.
+// awaitMore waits until n more pods have been created.
 func (l *load) awaitMore(t *testing.T, n int64) {
 	t.Helper()
 	want := l.created.Load() + n
@@ -169,7 +170,7 @@ func (l *load) awaitMore(t *testing.T, n int64) {
 	})
 }
 
-// stop stops it and looks at what is stored.
+// stop stops the load and checks the stored pods.
 func (l *load) stop(t *testing.T) {
 	t.Helper()
 	l.stopped.Store(true)

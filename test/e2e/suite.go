@@ -1,6 +1,6 @@
-// Package e2e runs the postern binary against real control planes. It is what end-to-end tests have in
-// common: control planes that are lent to tests, Posterns as child processes, clients, proxies and webhooks
-// of others. See README.md.
+// Package e2e runs the postern binary against real control planes. It is the framework of the end-to-end tests:
+// it lends control planes to tests, starts Posterns as child processes, and provides clients, proxies and
+// third-party webhooks. See README.md.
 package e2e
 
 import (
@@ -17,27 +17,28 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// Suite is what the tests of a package share: the binary under test, and a few control planes. The names of
-// Postern's webhook configurations are the same whoever registers them, so a control plane is lent to one
-// test at a time, and tests that run in parallel have one each.
+// Suite holds the binary under test and a few control planes, which the tests of a package share. All Posterns
+// register webhook configurations with the same names. Therefore a control plane is lent to one test at a time, and
+// each of several parallel tests has its own control plane.
 type Suite struct {
 	options controlplane.Options
-	// free holds the control planes that no test has, nil for one that has not been started yet.
+	// free holds the control planes that no test uses. A nil element is a control plane that has not been started.
 	free chan *Cluster
 
 	once  sync.Once
 	paths paths
-	err   error // that of building
+	err   error // the error of the build
 }
 
-// paths are where the parts of the product are.
+// paths are the paths of the module and of the binary under test.
 type paths struct {
 	module string // the folder of Postern's own module
-	dir    string // our own folder, which Stop removes; empty until there is one
+	dir    string // the temporary folder of the suite, which Stop removes; empty until build creates it
 	binary string
 }
 
-// NewSuite returns a suite of so many control planes. Each is started when a test first needs it.
+// NewSuite returns a suite with the given number of control planes. A control plane is started when a test first
+// needs it.
 func NewSuite(controlPlanes int, o controlplane.Options) *Suite {
 	s := &Suite{options: o, free: make(chan *Cluster, controlPlanes)}
 	for range controlPlanes {
@@ -46,10 +47,10 @@ func NewSuite(controlPlanes int, o controlplane.Options) *Suite {
 	return s
 }
 
-// binaryVariable names a binary that is tested in place of one that is built.
+// binaryVariable is the environment variable with the path of the binary to test. If it is set, no binary is built.
 const binaryVariable = "POSTERN_BINARY"
 
-// build builds the binary as it is released.
+// build builds the binary with the flags of a release.
 func build(ctx context.Context) (paths, error) {
 	var p paths
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/postern-dev/postern").Output()
@@ -73,8 +74,8 @@ func build(ctx context.Context) (paths, error) {
 	return p, nil
 }
 
-// Lend gives the test a control plane with the namespace postern-system and nothing of any other test but
-// namespaces that are on their way out. The next test gets it when this one ends.
+// Lend lends the test a control plane with the namespace postern-system. Terminating namespaces are the only objects
+// of earlier tests in it. The control plane is returned to the suite when the test ends.
 func (s *Suite) Lend(tb testing.TB) *Cluster {
 	tb.Helper()
 	c := <-s.free
@@ -88,7 +89,7 @@ func (s *Suite) Lend(tb testing.TB) *Cluster {
 	tb.Cleanup(func() {
 		if err := c.giveBack(tb); err != nil {
 			tb.Errorf("Cleaning up after the test: %v", err)
-			// What the next test would find there is anybody's guess.
+			// The state of the control plane is unknown, so no other test may use it.
 			if err := c.Stop(); err != nil {
 				tb.Errorf("Stopping the control plane: %v", err)
 			}
@@ -100,7 +101,7 @@ func (s *Suite) Lend(tb testing.TB) *Cluster {
 	return c
 }
 
-// Start starts a control plane for this test alone, for tests that need one with flags of its own.
+// Start starts a control plane for this test alone. Tests use Start if they need specific flags.
 func (s *Suite) Start(tb testing.TB, o controlplane.Options) *Cluster {
 	tb.Helper()
 	c, err := s.start(tb, o)

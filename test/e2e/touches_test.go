@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// awaitAllFamilies waits until the API server knows the webhooks of every family, by a webhook that is registered
-// after them: the API server hears of one after the other.
+// awaitAllFamilies waits until the API server has observed the webhooks of every family. It registers another webhook
+// after them and waits until that webhook is called, because the API server observes configurations in order.
 func (w *world) awaitAllFamilies(t *testing.T, p *e2e.Postern) {
 	t.Helper()
 	families := familiesOf(t, w.Cluster)
@@ -53,7 +53,7 @@ func (w *world) letAliceEdit(t *testing.T) {
 	}
 }
 
-// touches are requests for which each family is called. Their answers do not matter.
+// touches returns a request for each family that makes the API server call the family. The answers do not matter.
 func (w *world) touches(t *testing.T) map[string]func(context.Context) {
 	t.Helper()
 	alice := w.Client(t, controlplane.Alice)
@@ -84,7 +84,7 @@ func (w *world) touches(t *testing.T) map[string]func(context.Context) {
 		},
 		"ownership": func(ctx context.Context) {
 			yes := true
-			// The admin may do everything, which the API server knows by itself.
+			// The match conditions exclude the admin, because the admin has all permissions.
 			_, _ = alice.CoreV1().ConfigMaps(w.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "touch", OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "example.com/v1", Kind: "Unknown", Name: "x", UID: "x", BlockOwnerDeletion: &yes},
 			}}}, dry)

@@ -33,14 +33,14 @@ func TestUninstallWhileNoPosternRuns(t *testing.T) {
 		t.Errorf("Creating a pod: %v", err)
 	}
 	startServing(t, c, alwaysPull())
-	// There is nothing left that could be removed twice, and that is no error.
+	// A second uninstall finds no objects to delete, and this is not an error.
 	uninstall(t, c)
 	if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL())); code != 0 {
 		t.Errorf("Uninstalling what is uninstalled exited with %d: %s", code, said)
 	}
 }
 
-// uninstall runs the command and looks at what it says and does.
+// uninstall runs the uninstall command and checks its output and its effect.
 func uninstall(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL()))

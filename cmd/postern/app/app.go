@@ -2,6 +2,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -22,47 +24,86 @@ const exitStart = 2
 // Version is set by the linker.
 var Version = "" //nolint:gochecknoglobals // the linker can set nothing else
 
-// ServiceFunc makes a service that a binary of somebody else adds to the list.
-// It is called once, at start; informers that it asks for are synced before the
-// first request.
+// ServiceFunc makes an AdmissionService that does not belong to a family of plugins.
+// Each start of the process calls it once. Informers that it requests are synced
+// before the first admission request.
 type ServiceFunc func(admit.Deps) (router.AdmissionService, error)
 
-// Run runs the command line and returns the exit code of the process. Services
-// are served besides those of the enabled plugins.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer, services ...ServiceFunc) int {
-	root := newRoot(services)
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
+// Program describes a binary. Families defines its flags, feature gates, --help, the
+// selection of plugins and the configuration file.
+type Program struct {
+	Families admissions.List
+	Services []ServiceFunc
+}
+
+// Run runs a command line and returns the exit code of the process.
+func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if err := p.run(ctx, args, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "postern: %s\n", oneLine(err))
 		return exitStart
 	}
 	return 0
 }
 
-// oneLine makes one line of an error that joins several.
+func (p Program) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root, err := p.newRoot()
+	if err != nil {
+		return err
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// oneLine formats a joined error as one line.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }
 
-func newRoot(services []ServiceFunc) *cobra.Command {
-	serve := newServe(services)
+// newRoot returns an error if the families contradict each other.
+func (p Program) newRoot() (*cobra.Command, error) {
+	serve, sections, err := p.newServe()
+	if err != nil {
+		return nil, err
+	}
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "kube-apiserver's admission plugins as admission webhooks",
 		Long: "Postern runs the admission plugins of kube-apiserver, also those that were removed from it,\n" +
 			"as admission webhooks: for clusters whose --enable-admission-plugins is out of reach.\n\n" +
-			"Without a command it serves. Plugins: " + strings.Join(admissions.Names(), ", ") + ".",
+			"Without a command it serves. Plugins: " + strings.Join(p.Families.Names(), ", ") + ".",
 		Args:          cobra.NoArgs,
 		RunE:          serve.RunE,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newUninstall(), newVersion())
+	root.AddCommand(serve, newUninstall(), newRotateCA(), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
-	return root
+	plain := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd == root || cmd == serve {
+			printHelp(cmd, sections)
+		} else {
+			plain(cmd, args)
+		}
+	})
+	return root, nil
+}
+
+// printHelp prints the help of a command that serves, with its flags in sections, as
+// kube-apiserver does.
+func printHelp(cmd *cobra.Command, sections *cliflag.NamedFlagSets) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", cmp.Or(cmd.Long, cmd.Short), cmd.UseLine())
+	if cmd.HasSubCommands() {
+		fmt.Fprint(out, "\nCommands:\n\n")
+	}
+	for _, sub := range cmd.Commands() {
+		fmt.Fprintf(out, "  %-12s %s\n", sub.Name(), sub.Short)
+	}
+	cliflag.PrintSections(out, *sections, 0)
 }
 
 func newVersion() *cobra.Command {

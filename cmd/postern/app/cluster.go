@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// Requests of ours are answers to requests of others: they must not wait
-	// behind a limit of our own. The API server has priority and fairness.
+	// The Postern process sends requests in order to answer admission requests.
+	// They must not wait behind a client-side limit. The API server has priority
+	// and fairness.
 	clientQPS   = 500
 	clientBurst = 1000
 
@@ -24,7 +25,7 @@ const (
 	reachPause   = time.Second
 )
 
-// cluster is our clients of the API server.
+// cluster holds the clients of the API server.
 type cluster struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
@@ -67,7 +68,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// reach waits until the API server answers, for so long.
+// reach waits until the API server answers, at most for the given time.
 func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
 	log := klog.FromContext(ctx)
 	deadline := time.Now().Add(timeout)

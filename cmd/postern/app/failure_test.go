@@ -23,12 +23,14 @@ func TestFailureEndsTheProcess(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(`{"clusters":[{"name":"c","cluster":{"server":"`+api.URL+`"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	features, err := admissions.Features()
+	o, flags := &options{Program: Program{Families: admissions.Families()}}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	sections, err := o.init()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, flags := &options{features: features}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	o.addFlags(flags)
+	for _, section := range sections.FlagSets {
+		flags.AddFlagSet(section)
+	}
 	if err := flags.Parse([]string{"--kubeconfig=" + kubeconfig, "--cert-dir=" + t.TempDir(), "--webhook-url=https://127.0.0.1:1", "--admission-control=AlwaysPullImages"}); err != nil {
 		t.Fatal(err)
 	}

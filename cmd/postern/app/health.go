@@ -14,8 +14,9 @@ type check struct {
 	ready func() error
 }
 
-// health answers /livez and /readyz. Whether the API server answers right now is
-// none of its parts: a hiccup there must not take a working replica away.
+// health answers /livez and /readyz. Readiness does not depend on whether the API
+// server answers at the moment: a short outage of the API server must not make a
+// working replica unready.
 type health struct {
 	checks   []check
 	draining atomic.Bool

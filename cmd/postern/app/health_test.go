@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // get answers a request by a handler.
@@ -45,7 +47,7 @@ func TestReadiness(t *testing.T) {
 // and one that is sent while the cluster does not know of it yet.
 func TestDrain(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
-	o := &options{shutdownDelay: 3 * time.Second}
+	o := &options{shutdownDelay: 3 * time.Second, shutdownConnections: time.Second}
 	h := &health{}
 	srv := newHTTPServer(t.Context(), o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/slow" {
@@ -60,7 +62,8 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	served, drained, slow := make(chan error, 1), make(chan error, 1), make(chan string, 1)
-	go func() { served <- srv.Serve(l) }()
+	conns := newConnections(l, 0, klog.FromContext(t.Context()))
+	go func() { served <- srv.Serve(conns) }()
 	fetch := func(path string) string {
 		resp, err := http.Get("http://" + l.Addr().String() + path)
 		if err != nil {
@@ -72,7 +75,7 @@ func TestDrain(t *testing.T) {
 	}
 	go func() { slow <- fetch("/slow") }()
 	<-started
-	go func() { drained <- o.drain(t.Context(), h, srv) }()
+	go func() { drained <- o.drain(t.Context(), h, conns, srv) }()
 	for !h.draining.Load() {
 		time.Sleep(time.Millisecond)
 	}
@@ -82,8 +85,8 @@ func TestDrain(t *testing.T) {
 	if got := fetch("/fast"); got != "done" {
 		t.Errorf("Got %q during the delay, want it answered", got)
 	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		t.Errorf("Got %v from the server, want it closed", err)
+	if err := <-served; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Got %v from the server, want its listener closed", err)
 	}
 	select {
 	case err := <-drained:
@@ -96,49 +99,6 @@ func TestDrain(t *testing.T) {
 	}
 	if err := <-drained; err != nil {
 		t.Errorf("Draining: %v", err)
-	}
-}
-
-func TestLimitInFlight(t *testing.T) {
-	started, release := make(chan struct{}), make(chan struct{})
-	h := limitInFlight(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == "/slow" {
-			started <- struct{}{}
-			<-release
-		}
-	}), 2)
-	done := make(chan struct{})
-	for range 2 {
-		go func() { get(h, "/slow"); done <- struct{}{} }()
-		<-started
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
-	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
-		t.Errorf("Got %d with Retry-After %q, want 429 with 1", w.Code, w.Header().Get("Retry-After"))
-	}
-	close(release)
-	<-done
-	<-done
-	if code, _ := get(h, "/"); code != http.StatusOK {
-		t.Errorf("Got %d afterwards, want 200", code)
-	}
-	all := limitInFlight(h, 0)
-	if code, _ := get(all, "/"); code != http.StatusOK {
-		t.Errorf("Got %d without a limit, want 200", code)
-	}
-}
-
-// TestLimitOutlivesPanics is about a handler whose panic net/http recovers.
-func TestLimitOutlivesPanics(t *testing.T) {
-	h := limitInFlight(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), 1)
-	for range 3 {
-		func() {
-			defer func() { _ = recover() }()
-			if code, body := get(h, "/"); code == http.StatusTooManyRequests {
-				t.Errorf("Got %d %s, want the slot back", code, body)
-			}
-		}()
 	}
 }
 

@@ -8,25 +8,24 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// defaultNamespace is Postern's own.
+// defaultNamespace is the namespace that Postern runs in by default.
 const defaultNamespace = "postern-system"
 
 // options are the flags of the serve command.
 type options struct {
-	added []ServiceFunc
+	Program
 	// pluginFlags has the values of the flags that belong to plugins, by name.
 	pluginFlags map[string]*string
 
@@ -47,6 +46,7 @@ type options struct {
 	tlsCert, tlsKey    string
 	caBundle, clientCA string
 	certDir            string
+	certificates       certificateFlags
 	webhookService     string
 	webhookURL         string
 	webhookNamespace   string
@@ -55,51 +55,12 @@ type options struct {
 	exemptNamespaces   []string
 	authorizationTTL   time.Duration
 	maxInFlight        int
-}
+	maxBytes           string
+	maxConnections     int
+	authorizeMetrics   bool
+	clientNames        []string
 
-func (o *options) addFlags(fs *pflag.FlagSet) {
-	o.selection.AddFlags(fs)
-	fs.StringVar(&o.configFile, "admission-control-config-file", "", "File with an AdmissionConfiguration of apiserver.config.k8s.io/v1, as for kube-apiserver.")
-	o.features.AddFlag(fs)
-	o.addPluginFlags(fs)
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
-	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait for the API server at start.")
-
-	fs.DurationVar(&o.authorizationTTL, "authorization-cache-ttl", 0, "How long an answer to an access review is used again, for the same user and attributes: at most 1m. 0 asks each time.")
-
-	fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "IP address that the secure port listens on.")
-	fs.IntVar(&o.securePort, "secure-port", 8443, "Port that serves the webhooks over TLS, and /livez and /readyz.")
-	fs.StringVar(&o.healthBindAddress, "health-bind-address", ":8080", "Address that serves /livez, /readyz and /metrics over plain HTTP. Empty switches it off.")
-	fs.BoolVar(&o.disableHTTP2, "disable-http2-serving", false, "Serve HTTP/1.1 only.")
-	fs.DurationVar(&o.shutdownDelay, "shutdown-delay-duration", 10*time.Second, "How long to go on serving after a SIGTERM, while the cluster learns that this replica is not ready any more.")
-
-	fs.StringVar(&o.tlsMinVersion, "tls-min-version", "VersionTLS12", "Minimum TLS version. Possible values: "+strings.Join(cliflag.TLSPossibleVersions(), ", ")+".")
-	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", nil, "Cipher suites of TLS 1.2. Go's own choice if not set.")
-	fs.StringVar(&o.tlsCert, "tls-cert-file", "", "Serving certificate (PEM) from elsewhere, instead of our own. Reloaded when it changes.")
-	fs.StringVar(&o.tlsKey, "tls-private-key-file", "", "Private key of --tls-cert-file.")
-	fs.StringVar(&o.caBundle, "ca-bundle-file", "", "CA bundle (PEM) by which the API server is to verify --tls-cert-file.")
-	fs.StringVar(&o.clientCA, "client-ca-file", "", "CA (PEM) of the client certificates that callers of the webhooks must have. Nothing is asked for if not set.")
-	fs.StringVar(&o.certDir, "cert-dir", "", "Folder to keep our CA in, instead of a Secret. For use outside a cluster.")
-
-	fs.StringVar(&o.webhookService, "webhook-service", "postern", "Service, as NAME or NAME:PORT, in --webhook-namespace by which the API server calls us.")
-	fs.StringVar(&o.webhookURL, "webhook-url", "", "URL by which the API server calls us, instead of a Service: https://HOST:PORT.")
-	fs.StringVar(&o.webhookNamespace, "webhook-namespace", defaultNamespace, "Our own namespace. It is exempt from all webhooks, and owns their configurations.")
-	fs.StringVar(&o.failurePolicy, "failure-policy", "", "Fail or Ignore, for all webhooks. Each plugin's own if not set.")
-	fs.DurationVar(&o.webhookTimeout, "webhook-timeout", 10*time.Second, "How long the API server waits for an answer: whole seconds between 1s and 30s.")
-	fs.StringSliceVar(&o.exemptNamespaces, "exempt-namespaces", nil, "Namespaces that are left alone, besides our own.")
-	fs.IntVar(&o.maxInFlight, "max-requests-inflight", 800, "Requests that are worked on at a time; more are answered 429. 0 is no limit.")
-}
-
-// addPluginFlags adds the flags that belong to plugins.
-func (o *options) addPluginFlags(fs *pflag.FlagSet) {
-	o.pluginFlags = map[string]*string{}
-	for _, f := range admissions.Families() {
-		for _, p := range f.Plugins {
-			for _, flag := range p.Flags {
-				o.pluginFlags[flag.Name] = fs.String(flag.Name, flag.Default, flag.Usage+" ("+p.Name+")")
-			}
-		}
-	}
+	shutdownConnections time.Duration
 }
 
 // check returns all mistakes in the flags.
@@ -135,18 +96,26 @@ func (o *options) check() error {
 			wrong("namespace %q: %s", ns, problem)
 		}
 	}
-	if o.maxInFlight < 0 || o.shutdownDelay < 0 {
-		wrong("--max-requests-inflight and --shutdown-delay-duration cannot be negative")
+	if o.maxInFlight < 0 || o.maxConnections < 0 || o.shutdownDelay < 0 || o.shutdownConnections < 0 {
+		wrong("--max-requests-inflight, --max-connections-per-source, --shutdown-delay-duration and --shutdown-connections-duration cannot be negative")
 	}
-	_, err := o.tlsConfig()
+	errs = append(errs, o.certificates.check())
+	_, err := o.requestBytes(0)
 	errs = append(errs, err)
-	_, err = o.clientCAs()
+	_, err = o.tlsConfig()
 	errs = append(errs, err)
+	if o.clientCA != "" {
+		_, err = newClientCA(o.clientCA, clientCAAge, klog.Logger{})
+		errs = append(errs, err)
+	}
+	if len(o.clientNames) > 0 && o.clientCA == "" {
+		wrong("--client-allowed-names goes with --client-ca-file")
+	}
 	_, err = o.deployment()
 	return errors.Join(append(errs, err)...)
 }
 
-// tlsConfig is the part of it that comes from flags.
+// tlsConfig returns the part of the TLS configuration that the flags define.
 func (o *options) tlsConfig() (*tls.Config, error) {
 	minVersion, err := cliflag.TLSVersion(o.tlsMinVersion)
 	if err != nil {
@@ -161,11 +130,12 @@ func (o *options) tlsConfig() (*tls.Config, error) {
 
 var serviceFlag = regexp.MustCompile(`^([a-z]([-a-z0-9]*[a-z0-9])?)(?::([0-9]+))?$`)
 
-// deployment is how the API server reaches us, and what is exempt.
+// deployment returns how the API server reaches the Postern process, and which
+// objects are exempt.
 func (o *options) deployment() (router.Deployment, error) {
 	d := router.Deployment{
 		Namespace: o.webhookNamespace, Port: 443, Timeout: o.webhookTimeout, ExemptNamespaces: o.exemptNamespaces,
-		FailurePolicy: admissionregistrationv1.FailurePolicyType(o.failurePolicy),
+		FailurePolicy: admissionregistrationv1.FailurePolicyType(o.failurePolicy), KeepCAs: keepSettles * o.certificates.settle,
 	}
 	if o.webhookURL != "" {
 		u, err := url.Parse(o.webhookURL)
@@ -190,7 +160,7 @@ func (o *options) deployment() (router.Deployment, error) {
 	return d, nil
 }
 
-// names returns what the serving certificate is for.
+// names returns the names that the serving certificate is valid for.
 func servingNames(d router.Deployment) (dns []string, ips []net.IP, err error) {
 	if d.URL == "" {
 		full := d.Service + "." + d.Namespace + ".svc"

@@ -16,15 +16,16 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// mapperAge is how long what was discovered of the API is used, as in
-// kube-apiserver. It is discovered again only when a plugin asks.
+// mapperAge is how long API discovery results are cached, as in kube-apiserver.
+// They are discovered again only when a plugin asks.
 const mapperAge = 30 * time.Second
 
-// process is what a Postern is made of.
+// process holds the parts of a running Postern.
 type process struct {
 	*options
 	deployment router.Deployment
@@ -36,22 +37,24 @@ type process struct {
 	metrics    *router.Metrics
 	health     *health
 	certs      certs.Source
+	// sharedKey is the key of the path if certs has no key.
+	sharedKey []byte
 
 	enabled, warnings []string
-	// background is what plugins do beside the requests.
+	// background holds the functions that plugins run beside the requests.
 	background []func(context.Context)
 }
 
-// newProcess builds what needs no network.
+// newProcess builds the parts of the process that need no network.
 func (o *options) newProcess() (*process, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	enabled, warnings, err := o.selection.Enabled()
+	enabled, warnings, err := o.selection.Enabled(o.Families)
 	if err != nil {
 		return nil, err
 	}
-	configs, more, err := admissions.LoadConfigs(o.configFile, enabled)
+	configs, more, err := o.Families.LoadConfigs(o.configFile, enabled)
 	if err != nil {
 		return nil, err
 	}
@@ -68,20 +71,24 @@ func (o *options) newProcess() (*process, error) {
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
-	if p.router, err = router.New(p.services, p.metrics); err != nil {
+	limits, err := o.limits(limitMemory())
+	if err != nil {
+		return nil, err
+	}
+	if p.router, err = router.New(p.services, p.metrics, router.WithLimits(limits), router.WithPathKeys(p.pathKeys)); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// makeServices makes those of the enabled plugins, and those that were added.
+// makeServices makes the services of the enabled plugins and the added services.
 func (p *process) makeServices(enabled []string, configs admissions.Configs) error {
 	deps := p.deps()
-	services, err := admissions.Services(deps, enabled, configs)
+	services, err := p.Families.Services(deps, enabled, configs)
 	if err != nil {
 		return err
 	}
-	for _, add := range p.added {
+	for _, add := range p.Services {
 		s, err := add(deps)
 		if err != nil {
 			return fmt.Errorf("service %s: %w", s.Path, err)
@@ -107,31 +114,19 @@ func (p *process) deps() admit.Deps {
 		Dynamic:    p.cluster.dynamic,
 		Informers:  p.informers,
 		RESTMapper: mapper,
-		Authorize:  admit.CachedAuthorize(admit.NewAuthorize(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
+		Authorize:  authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
 		Features:   p.features,
 		Clock:      clock.RealClock{},
 		Go:         func(f func(context.Context)) { p.background = append(p.background, f) },
-		Metrics:    admit.NewMetrics(p.registry),
+		Observe:    observePlugins(p.registry),
 	}
 }
 
-// withoutManagedFields keeps out of the caches what no plugin reads.
+// withoutManagedFields removes the managed fields from cached objects, because no
+// plugin reads them.
 func withoutManagedFields(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
 	}
 	return obj, nil
-}
-
-// authority signs our own certificates.
-func (p *process) authority(ctx context.Context) (certs.Source, error) {
-	dns, ips, err := servingNames(p.deployment)
-	if err != nil {
-		return nil, err
-	}
-	var store certs.Store = certs.NewSecretStore(p.cluster.client, p.webhookNamespace, secretName)
-	if p.certDir != "" {
-		store = certs.NewDirStore(p.certDir)
-	}
-	return certs.NewAuthority(ctx, store, certs.Options{DNSNames: dns, IPs: ips, Clock: clock.RealClock{}})
 }

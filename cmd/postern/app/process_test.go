@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,8 @@ import (
 type apiServer struct {
 	mu      sync.Mutex
 	applied []string
+	// mutate is the URL that is registered for the mutating half.
+	mutate string
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -39,6 +42,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		s.mu.Lock()
 		s.applied = append(s.applied, kind)
+		if url := registeredURL.FindSubmatch(body); kind == "Mutating" && url != nil {
+			s.mutate = string(url[1])
+		}
 		s.mu.Unlock()
 		_, _ = w.Write(body)
 	case kind != "" && req.URL.Query().Get("watch") != "":
@@ -52,6 +58,14 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
 	}
+}
+
+var registeredURL = regexp.MustCompile(`"url":"([^"]+)"`)
+
+func (s *apiServer) mutateURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mutate
 }
 
 func (s *apiServer) registered() int {
@@ -111,8 +125,13 @@ func TestLifeOfAProcess(t *testing.T) {
 		t.Errorf("Got %d and no metric of the registration:\n%s", code, body)
 	}
 	client := clientOf(t, dir)
-	if patch := admitPod(t, client, "https://127.0.0.1:"+port+"/pods/mutate"); !strings.Contains(patch, "imagePullPolicy") {
+	if patch := admitPod(t, client, server.mutateURL()); !strings.Contains(patch, "imagePullPolicy") {
 		t.Errorf("Got the patch %s, want the policy in it", patch)
+	}
+	if resp, err := client.Post("https://127.0.0.1:"+port+"/pods/mutate", "application/json", strings.NewReader("{}")); err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("Got %v (%v) at a path that can be guessed, want 404", resp, err)
+	} else {
+		resp.Body.Close()
 	}
 	stop()
 	eventually(t, "it is not ready any more", func() bool {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/postern-dev/postern/cmd/postern/app"
+	"github.com/postern-dev/postern/pkg/admissions"
 )
 
 // output is written by several goroutines.
@@ -40,7 +41,7 @@ func (o *output) String() string {
 func runApp(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errOut output
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&errOut)))
-	code = app.Run(klog.NewContext(ctx, logger), args, &out, &errOut)
+	code = app.Program{Families: admissions.Families()}.Run(klog.NewContext(ctx, logger), args, &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 
@@ -137,6 +138,21 @@ func TestVersionAndHelp(t *testing.T) {
 		code, stdout, stderr := runApp(t.Context(), strings.Fields(arg)...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, want) {
 			t.Errorf("%s: got code %d, stderr %q and stdout %s, want %q", arg, code, stderr, stdout, want)
+		}
+	}
+}
+
+// TestHelpIsInSections wants each plugin once, and every flag in a section.
+func TestHelpIsInSections(t *testing.T) {
+	_, stdout, _ := runApp(t.Context(), "--help")
+	for _, section := range []string{"Generic", "Admission", "Secure serving", "Certificate", "Registration", "Limit", "Health and metrics", "Log"} {
+		if !strings.Contains(stdout, "\n"+section+" flags:\n") {
+			t.Errorf("Got no section %s in %s", section, stdout)
+		}
+	}
+	for _, want := range []string{"AlwaysPullImages,", "\n      --kubeconfig ", "\n  uninstall ", "\n  rotate-ca "} {
+		if strings.Count(stdout, want) != 1 {
+			t.Errorf("Got %q %d times, want it once", want, strings.Count(stdout, want))
 		}
 	}
 }

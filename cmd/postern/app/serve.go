@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,43 +10,52 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// secretName is the Secret that our CA lives in.
+// secretName is the Secret that stores Postern's CA.
 const secretName = "postern-ca"
 
-func newServe(services []ServiceFunc) *cobra.Command {
-	o := &options{added: services}
+// newServe returns the serve command and the sections of its flags.
+func (p Program) newServe() (*cobra.Command, *cliflag.NamedFlagSets, error) {
+	o := &options{Program: p}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the admission plugins (the default command)",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.serve(cmd.Context()) },
 	}
-	features, err := admissions.Features()
+	sections, err := o.init()
 	if err != nil {
-		cmd.RunE = func(*cobra.Command, []string) error { return err }
-		return cmd
+		return nil, nil, err
 	}
-	o.features = features
-	o.addFlags(cmd.Flags())
-	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(logging)
-	for _, name := range []string{"v", "vmodule"} {
-		cmd.Flags().AddGoFlag(logging.Lookup(name))
+	for _, name := range sections.Order {
+		cmd.Flags().AddFlagSet(sections.FlagSets[name])
 	}
-	return cmd
+	return cmd, sections, nil
 }
 
-// serve checks everything that can be checked, then opens the ports, and only
-// then talks to the cluster: a mistake never leaves anything half-started.
+// init checks the list of families and defines the flags.
+func (o *options) init() (*cliflag.NamedFlagSets, error) {
+	if err := o.Families.Check(); err != nil {
+		return nil, err
+	}
+	features, err := o.Families.Features()
+	if err != nil {
+		return nil, err
+	}
+	o.features = features
+	return o.flagSets()
+}
+
+// serve checks the options first, then opens the ports, and then contacts the
+// cluster. A mistake therefore never leaves a process half started.
 func (o *options) serve(ctx context.Context) error {
 	p, err := o.newProcess()
 	if err != nil {
@@ -66,16 +74,19 @@ func (o *options) serve(ctx context.Context) error {
 			return fmt.Errorf("certificates: %w", err)
 		}
 	}
-	// A mistake is told in one line, so nothing was logged before the last of them
-	// could show.
+	// A mistake is reported in one line. Nothing is therefore logged before all
+	// checks have passed.
 	p.announce(ctx)
 	if err := p.cluster.reach(ctx, o.startupTimeout); err != nil {
 		return err
 	}
 	if o.tlsCert == "" {
-		if p.certs, err = p.authority(ctx); err != nil {
+		if p.certs, err = p.authority(withoutBodies(ctx)); err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
+	}
+	if err := p.shareKey(ctx); err != nil {
+		return err
 	}
 	return p.run(ctx, secure, plain)
 }
@@ -105,19 +116,27 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	synced := &flagged{reason: errors.New("informers have not synced yet")}
 	prepared := &flagged{reason: errors.New("stale webhook configurations have not been removed yet")}
 	p.health = &health{checks: []check{{"certificates", p.certs.Ready}, {"informers", synced.ready}, {"registration", prepared.ready}}}
-	srv, err := p.newServer(background, p.secureHandler(p.health, p.router), p.certs.GetCertificate)
+	conns := newConnections(secure, p.maxConnections, klog.FromContext(ctx))
+	srv, err := p.newServer(background, conns.prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
 	}
-	registrar, err := router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, p.certs, p.metrics)
+	registrar, err := router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, p.metrics)
 	if err != nil {
 		return err
 	}
 	p.informers.StartWithContext(background)
-	start(p.certs.Run)
+	start(func(ctx context.Context) error { return p.certs.Run(withoutBodies(ctx)) })
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, registrar, prepared) })
-	start(func(context.Context) error { return serveUntilClosed(srv.ServeTLS(secure, "", "")) })
+	start(func(context.Context) error {
+		err := serveUntilClosed(srv.ServeTLS(conns, "", ""))
+		if p.health.draining.Load() && errors.Is(err, net.ErrClosed) {
+			// The drain closed the listener.
+			return nil
+		}
+		return err
+	})
 	for _, f := range p.background {
 		tasks.Go(func() { f(background) })
 	}
@@ -136,7 +155,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		}
 		return errors.Join(errs...)
 	case <-ctx.Done():
-		return p.drain(background, p.health, servers...)
+		return p.drain(background, p.health, conns, servers...)
 	}
 }
 
@@ -147,7 +166,7 @@ func serveUntilClosed(err error) error {
 	return err
 }
 
-// awaitInformers waits until every cache that a plugin asked for is filled.
+// awaitInformers waits until every cache that a plugin requested is synced.
 func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 	for kind, ok := range p.informers.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -159,8 +178,8 @@ func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 	return nil
 }
 
-// register removes what is stale, after which this replica may be ready, and
-// keeps the configurations registered.
+// register removes stale configurations, and this replica may then become ready. It
+// keeps the configurations of the enabled services registered.
 func (p *process) register(ctx context.Context, r *router.Registrar, prepared *flagged) error {
 	for {
 		err := r.Prepare(ctx)
@@ -181,6 +200,21 @@ func (p *process) register(ctx context.Context, r *router.Registrar, prepared *f
 	return r.Run(ctx, p.deployment.Probe(p.cluster.client, p.certs))
 }
 
+// withMetrics serves /metrics beside next if --metrics-authorization is set.
+func (p *process) withMetrics(next http.Handler) http.Handler {
+	if !p.authorizeMetrics {
+		return next
+	}
+	scrape := authorized(p.cluster.client, metrics.HandlerFor(p.registry, metrics.HandlerOpts{}))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == metricsPath {
+			scrape.ServeHTTP(w, req)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
 // newHealthServer serves health and metrics over plain HTTP.
 func (p *process) newHealthServer(ctx context.Context) *http.Server {
 	p.registry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
@@ -189,6 +223,8 @@ func (p *process) newHealthServer(ctx context.Context) *http.Server {
 	}, func() float64 { return float64(p.certs.NotAfter().Unix()) }))
 	mux := http.NewServeMux()
 	p.health.register(mux)
-	mux.Handle("/metrics", metrics.HandlerFor(p.registry, metrics.HandlerOpts{}))
+	if !p.authorizeMetrics {
+		mux.Handle(metricsPath, metrics.HandlerFor(p.registry, metrics.HandlerOpts{}))
+	}
 	return newHTTPServer(ctx, mux)
 }

@@ -3,13 +3,11 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -17,18 +15,20 @@ import (
 )
 
 const (
-	readHeaderTimeout = 10 * time.Second
-	// readTimeout and writeTimeout are beyond the 30 s that a webhook may take.
+	readHeaderTimeout = 5 * time.Second
+	// readTimeout and writeTimeout are longer than the 30 s that a webhook call may
+	// take.
 	readTimeout  = 35 * time.Second
 	writeTimeout = 40 * time.Second
 	idleTimeout  = 2 * time.Minute
 	// maxHeaderBytes is far more than an API server sends.
 	maxHeaderBytes = 64 << 10
-	// finishTimeout is for requests in flight once the listener is closed.
+	// finishTimeout bounds the requests that are in flight after the drain no longer
+	// waits for their connections.
 	finishTimeout = 31 * time.Second
 )
 
-// listen opens the secure port and the health port. Both, or none with an error.
+// listen opens the secure port and the health port. On error it opens neither.
 func (o *options) listen(ctx context.Context) (secure, plain net.Listener, err error) {
 	var lc net.ListenConfig
 	secure, err = lc.Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
@@ -52,12 +52,12 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 		return nil, err
 	}
 	config.GetCertificate = certificate
-	if config.ClientCAs, err = o.clientCAs(); err != nil {
-		return nil, err
-	}
-	if config.ClientCAs != nil {
-		// The kubelet has no such certificate, so it is the handler that insists.
-		config.ClientAuth = tls.VerifyClientCertIfGiven
+	if o.clientCA != "" {
+		clients, err := newClientCA(o.clientCA, clientCAAge, klog.FromContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		config.ClientAuth, config.VerifyConnection = tls.RequestClientCert, clients.verify
 	}
 	srv := newHTTPServer(ctx, h)
 	srv.TLSConfig = config
@@ -65,22 +65,6 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(!o.disableHTTP2)
 	return srv, nil
-}
-
-// clientCAs returns nil where callers need no certificate.
-func (o *options) clientCAs() (*x509.CertPool, error) {
-	if o.clientCA == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(o.clientCA)
-	if err != nil {
-		return nil, fmt.Errorf("--client-ca-file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--client-ca-file: %s holds no certificate", o.clientCA)
-	}
-	return pool, nil
 }
 
 func newHTTPServer(ctx context.Context, h http.Handler) *http.Server {
@@ -93,8 +77,8 @@ func newHTTPServer(ctx context.Context, h http.Handler) *http.Server {
 	}
 }
 
-// logWriter is where net/http writes what goes wrong with connections. Port scans
-// and probes make it, so it is not worth a line by default.
+// logWriter receives the connection errors of net/http. Port scans and probes cause
+// such errors, so they are not logged by default.
 type logWriter struct{ logger klog.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {
@@ -102,58 +86,48 @@ func (w logWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// secureHandler serves health and the webhooks. With a client CA the webhooks
-// are for callers with a certificate of it.
+// secureHandler serves health and the webhooks. If there is a client CA, the webhooks
+// accept only callers with a certificate that it signed.
 func (o *options) secureHandler(h *health, webhooks http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	h.register(mux)
-	limited := limitInFlight(webhooks, o.maxInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if h.draining.Load() {
-			// A request that is sent on an idle connection at the moment we close it is
-			// lost, so connections end with an answer, long before that moment.
+			// A request is lost if the client sends it on an idle connection while the
+			// server closes that connection. The server therefore closes connections
+			// with an answer, long before they time out.
 			w.Header().Set("Connection", "close")
 		}
 		switch {
 		case req.URL.Path == "/livez" || req.URL.Path == "/readyz":
 			mux.ServeHTTP(w, req)
-		case o.clientCA != "" && (req.TLS == nil || len(req.TLS.VerifiedChains) == 0):
+		case o.clientCA != "" && (req.TLS == nil || len(req.TLS.PeerCertificates) == 0):
 			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
+		case o.clientCA != "" && !named(req.TLS, o.clientNames):
+			http.Error(w, "the client certificate has none of the names that are allowed", http.StatusForbidden)
 		default:
-			limited.ServeHTTP(w, req)
+			webhooks.ServeHTTP(w, req)
 		}
 	})
 }
 
-// limitInFlight bounds the memory that request bodies can take.
-func limitInFlight(next http.Handler, limit int) http.Handler {
-	if limit == 0 {
-		return next
-	}
-	slots := make(chan struct{}, limit)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-			next.ServeHTTP(w, req)
-		default:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many requests at a time", http.StatusTooManyRequests)
-		}
-	})
-}
-
-// drain lets the cluster learn that this replica is going, then closes the
-// listeners and waits for what is in flight.
-func (o *options) drain(ctx context.Context, h *health, servers ...*http.Server) error {
+// drain gives the cluster time to learn that this replica is going away. It then
+// closes the listener, answers requests until the clients have closed their
+// connections, and finishes the requests in flight.
+//
+// A request is lost if the client sends it on an idle connection while the server
+// closes that connection: the API server does not repeat it. Connections therefore end
+// with an answer, or when the client closes them.
+func (o *options) drain(ctx context.Context, h *health, conns *connections, servers ...*http.Server) error {
 	logger := klog.FromContext(ctx)
 	h.draining.Store(true)
 	logger.Info("Shutting down", "delay", o.shutdownDelay)
 	ctx = context.WithoutCancel(ctx)
 	time.Sleep(o.shutdownDelay)
+	errs := []error{conns.Close()}
+	conns.awaitNone(ctx, o.shutdownConnections)
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	var errs []error
 	for _, s := range servers {
 		errs = append(errs, s.Shutdown(ctx))
 	}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // authority signs certificates for tests.
@@ -63,12 +65,17 @@ func (a *authority) file(t *testing.T) string {
 
 func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage) *tls.Certificate {
 	t.Helper()
+	return a.signFor(t, usage, "")
+}
+
+func (a *authority) signFor(t *testing.T, usage x509.ExtKeyUsage, commonName string, dns ...string) *tls.Certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: commonName}, DNSNames: dns, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
@@ -136,6 +143,58 @@ func TestClientCA(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
+}
+
+func TestClientNames(t *testing.T) {
+	server, clients := newAuthority(t), newAuthority(t)
+	url := listenTLS(t, &options{clientCA: clients.file(t), clientNames: []string{"kube-apiserver", "api.example.com"}, tlsMinVersion: "VersionTLS12"}, server)
+	for want, cert := range map[string]*tls.Certificate{
+		"200 OK":        clients.signFor(t, x509.ExtKeyUsageClientAuth, "kube-apiserver"),
+		"200":           clients.signFor(t, x509.ExtKeyUsageClientAuth, "", "x", "api.example.com"),
+		"403 Forbidden": clients.signFor(t, x509.ExtKeyUsageClientAuth, "kubelet", "example.com"),
+		"403":           clients.sign(t, x509.ExtKeyUsageClientAuth),
+	} {
+		config := &tls.Config{RootCAs: server.pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }}
+		if got := fetch(t, url+"/pods/mutate", config); !strings.Contains(got, want) {
+			t.Errorf("Got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestClientCAIsReloaded replaces the CA of the clients, and then breaks the file.
+func TestClientCAIsReloaded(t *testing.T) {
+	before, after := newAuthority(t), newAuthority(t)
+	file := before.file(t)
+	ca, err := newClientCA(file, 0, klog.Logger{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(when string, a *authority, ok bool) {
+		t.Helper()
+		leaf, err := x509.ParseCertificate(a.sign(t, x509.ExtKeyUsageClientAuth).Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ca.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}); (err == nil) != ok {
+			t.Errorf("%s: got %v, want it verified: %v", when, err, ok)
+		}
+	}
+	want("At first", before, true)
+	want("At first", after, false)
+	replace := func(content []byte) {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: after.cert.Raw}))
+	want("Replaced", before, false)
+	want("Replaced", after, true)
+	replace([]byte("garbage"))
+	want("Broken", after, true)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	want("Gone", after, true)
 }
 
 func TestProtocolsOfTheServer(t *testing.T) {

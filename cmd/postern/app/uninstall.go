@@ -15,8 +15,8 @@ func newUninstall() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Remove the webhook configurations, and the Secret of the CA",
-		Long: "Remove the webhook configurations, and the Secret of the CA.\n\n" +
+		Short: "Remove the webhook configurations and the Secrets",
+		Long: "Remove the webhook configurations, and the Secrets of the CA and of the webhooks' path.\n\n" +
 			"It works while Postern is down. Posterns that still run do not register again until they are restarted.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +39,7 @@ func newUninstall() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "secret/%s deleted from namespace %s\n", secretName, namespace)
-			return nil
+			return certs.NewSecretStore(c.client, namespace, pathSecret).Delete(ctx)
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")

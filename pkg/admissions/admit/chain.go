@@ -3,6 +3,7 @@ package admit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,34 +12,38 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/pkg/admissions/admit/objects"
+	"github.com/postern-dev/postern/pkg/admissions/admit/patch"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Family is an ordered set of plugins behind one service: the API server calls
-// each of its two halves once, whatever the number of plugins.
+// Family is an ordered set of plugins behind one service. The API server calls each
+// of the two halves of the service once, whatever the number of plugins.
 type Family struct {
 	Name    string
 	Plugins []*Plugin
-	// MatchPolicy is Equivalent where not set. Exact is for plugins that ask in
-	// which group a request came.
+	// MatchPolicy defaults to Equivalent. Exact is for plugins that depend on the API
+	// group of the client's request.
 	MatchPolicy admissionregistrationv1.MatchPolicyType
-	// ReinvocationPolicy is the router's where not set. Never is for plugins that do
-	// not change the object, so that nobody's change has to be followed by theirs.
+	// ReinvocationPolicy defaults to that of the router. Never is for plugins that do
+	// not change the object.
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType
 }
 
-// Service makes the family's service of those of its plugins that are enabled,
-// each with its configuration. The service of a family with no plugin that has
-// anything to do has neither half.
+// Service makes the service of the family from the enabled plugins, given by name
+// with their configurations. A family without an enabled plugin has a service with
+// neither half.
 func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionService, error) {
 	s := router.AdmissionService{Path: "/" + f.Name}
 	var mutating, validating []step
+	enabledPlugins := 0
 	for _, p := range f.Plugins {
 		config, ok := enabled[p.Name]
 		if !ok {
 			continue
 		}
-		h, err := p.New(d, config)
+		enabledPlugins++
+		h, err := p.handler(d, config)
 		if err != nil {
 			return s, &PluginError{Plugin: p.Name, Err: err}
 		}
@@ -46,19 +51,37 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		mutating = step{p, h.Mutate, rulesIn(rules, Mutating)}.addTo(mutating)
 		validating = step{p, h.Validate, rulesIn(rules, Validating)}.addTo(validating)
 	}
-	c := chain{metrics: d.Metrics}
+	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
+		return s, err
+	}
+	c := &chain{observe: d.Observe}
+	s.Weigh = c.decoder.Weigh
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
 		s.MutatingConfig = f.mutatingConfig(mutating)
 	}
-	if len(validating) > 0 {
+	// A family whose enabled plugins have nothing to do registers a configuration
+	// without webhooks.
+	if len(validating) > 0 || (len(mutating) == 0 && enabledPlugins > 0) {
 		s.Validate = c.admitFunc(Validating, validating)
 		s.ValidatingConfig = f.validatingConfig(validating)
 	}
 	return s, nil
 }
 
-// rules returns those of the plugin and of its handler, each with a failure policy.
+// handler makes the plugin. A plugin that is not configurable gets no configuration.
+func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
+	if !p.Configurable {
+		if _, err := LoadConfig[struct{}](config); err != nil {
+			return Handler{}, err
+		}
+		config = nil
+	}
+	return p.New(d, config)
+}
+
+// rules returns the rules of the plugin and of its handler, each with a failure
+// policy.
 func (p *Plugin) rules(h Handler) []Rule {
 	rules := slices.Concat(p.Rules, h.Rules)
 	for i := range rules {
@@ -74,7 +97,7 @@ type step struct {
 	rules  []Rule
 }
 
-// addTo adds a step that could ever run.
+// addTo appends the step unless it can never run.
 func (s step) addTo(steps []step) []step {
 	if s.run == nil || len(s.rules) == 0 {
 		return steps
@@ -90,13 +113,13 @@ func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
 	return slices.ContainsFunc(s.rules, func(r Rule) bool { return r.matches(ar) })
 }
 
-// chain runs plugins one after the other.
+// chain runs the plugins of a family in order.
 type chain struct {
-	metrics *Metrics
-	differ  differ
+	decoder objects.Decoder
+	observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 }
 
-// admitFunc is one half of a family.
+// admitFunc returns the AdmitFunc of one half of a family.
 func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		todo := make([]step, 0, len(steps))
@@ -110,14 +133,14 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 		}
 		resp, err := c.run(ctx, phase, todo, ar)
 		if err != nil {
-			return denied(err)
+			return respond(err)
 		}
 		return resp
 	}
 }
 
 func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	r, err := newRequest(ar)
+	r, err := newRequest(ctx, &c.decoder, ar)
 	if err != nil {
 		return nil, err
 	}
@@ -127,15 +150,15 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 	}
 	for _, s := range steps {
 		if err := c.step(ctx, phase, s, r); err != nil {
-			resp := denied(err)
+			resp := respond(err)
 			resp.Warnings, resp.AuditAnnotations = r.warnings, r.audit
 			return resp, nil
 		}
 	}
 	resp := &admissionv1.AdmissionResponse{Allowed: true, Warnings: r.warnings, AuditAnnotations: r.audit}
 	if phase == Mutating {
-		// A failure here is ours; the object must not pass unchanged.
-		if resp.Patch, err = c.differ.patch(before, r.Object, ar.Object.Raw); err != nil {
+		// An object without its changes must not pass, so this error is a failure.
+		if resp.Patch, err = patch.Diff(ctx, before, r.Object, ar.Object.Raw); err != nil {
 			return nil, fmt.Errorf("making the patch: %w", err)
 		}
 	}
@@ -149,23 +172,11 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request) error
 	log := klog.LoggerWithValues(klog.FromContext(ctx), "plugin", s.plugin.Name)
 	start := time.Now()
 	err := s.run(klog.NewContext(ctx, log), r)
-	c.metrics.observe(s.plugin.Name, phase, r.Operation, start, err)
-	if err != nil {
-		log.V(2).Info("Denied", "user", r.UserInfo.Username, "reason", err.Error())
+	if c.observe != nil {
+		c.observe(s.plugin.Name, phase, r, time.Since(start), err)
+	}
+	if d, ok := errors.AsType[*Denial](err); ok {
+		log.V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
 	}
 	return err
-}
-
-// newRequest decodes the objects of a request. Not to understand what the API
-// server accepted is a failure of ours, so the error is a plain one.
-func newRequest(ar *admissionv1.AdmissionRequest) (*Request, error) {
-	r := &Request{AdmissionRequest: ar}
-	var err error
-	if r.Object, err = decode(ar.Object.Raw, ar.Kind); err != nil {
-		return nil, fmt.Errorf("request.object: %w", err)
-	}
-	if r.OldObject, err = decode(ar.OldObject.Raw, ar.Kind); err != nil {
-		return nil, fmt.Errorf("request.oldObject: %w", err)
-	}
-	return r, nil
 }

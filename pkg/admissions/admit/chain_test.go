@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -74,7 +75,7 @@ func TestPluginsRunInOrderAndStopAtTheFirstError(t *testing.T) {
 	var r recorder
 	pods := admit.On("pods", create)
 	s := service(t, r.plugin("C", nil, pods), r.plugin("A", nil, pods), r.plugin("Other", nil, admit.On("services", create)),
-		r.plugin("No", admit.BadRequest(errors.New("no")), pods), r.plugin("B", nil, pods))
+		r.plugin("No", admit.Deny(apierrors.NewBadRequest("no")), pods), r.plugin("B", nil, pods))
 	resp := s.Mutate(t.Context(), request(create, `{}`, ""))
 	if resp.Allowed || resp.Result.Message != "no" || resp.Result.Code != 400 {
 		t.Errorf("Got %+v, want a denial with code 400 and the message no", resp)
@@ -87,10 +88,27 @@ func TestPluginsRunInOrderAndStopAtTheFirstError(t *testing.T) {
 }
 
 func TestServiceOfNothing(t *testing.T) {
-	p := plugin("Idle", admit.Handler{Mutate: pass}, admit.On("pods", create).In(admit.Validating))
-	for name, s := range map[string]router.AdmissionService{"no plugin": service(t), "a plugin that never runs": service(t, p)} {
-		if s.Mutate != nil || s.Validate != nil || s.MutatingConfig != nil || s.ValidatingConfig != nil {
-			t.Errorf("%s: got %+v, want no half", name, s)
+	if s := service(t); s.Mutate != nil || s.Validate != nil || s.MutatingConfig != nil || s.ValidatingConfig != nil {
+		t.Errorf("Got %+v, want no half", s)
+	}
+}
+
+// TestServiceOfAnIdlePlugin is about a plugin whose feature gate is off: its family
+// is valid, and the API server never calls it.
+func TestServiceOfAnIdlePlugin(t *testing.T) {
+	for name, p := range map[string]*admit.Plugin{
+		"no func":              plugin("Idle", admit.Handler{}, admit.On("pods", create)),
+		"no rule for the func": plugin("Idle", admit.Handler{Mutate: pass}, admit.On("pods", create).In(admit.Validating)),
+	} {
+		s := service(t, p)
+		if s.Mutate != nil || s.MutatingConfig != nil || s.ValidatingConfig == nil || len(s.ValidatingConfig.Webhooks) > 0 {
+			t.Errorf("%s: got %+v, want a validating configuration without webhooks", name, s)
+		}
+		if _, err := router.New([]router.AdmissionService{s}, nil); err != nil {
+			t.Errorf("%s: got %v, want a service that the router takes", name, err)
+		}
+		if resp := s.Validate(t.Context(), request(create, `{}`, "")); !resp.Allowed {
+			t.Errorf("%s: got %+v, want allowed", name, resp)
 		}
 	}
 }
@@ -99,10 +117,26 @@ func pass(context.Context, *admit.Request) error { return nil }
 
 func TestServiceNamesThePluginThatCannotBeMade(t *testing.T) {
 	wrong := errors.New("wrong")
-	p := &admit.Plugin{Name: "Broken", New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, wrong }}
+	p := &admit.Plugin{Name: "Broken", Configurable: true, New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, wrong }}
 	_, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(admit.Deps{}, map[string][]byte{"Broken": []byte("x")})
 	if pluginErr, ok := errors.AsType[*admit.PluginError](err); !ok || pluginErr.Plugin != "Broken" || !errors.Is(err, wrong) {
 		t.Errorf("Got %v, want the plugin's error with its name", err)
+	}
+}
+
+func TestConfigurationOfAPluginThatHasNone(t *testing.T) {
+	got := "not called"
+	p := &admit.Plugin{Name: "Plain", New: func(_ admit.Deps, config []byte) (admit.Handler, error) {
+		got = string(config)
+		return admit.Handler{}, nil
+	}}
+	f := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}
+	if _, err := f.Service(admit.Deps{}, map[string][]byte{"Plain": []byte("{}")}); err != nil || got != "" {
+		t.Errorf("Got the configuration %q and %v, want none", got, err)
+	}
+	_, err := f.Service(admit.Deps{}, map[string][]byte{"Plain": []byte("limit: 1")})
+	if wrong, ok := errors.AsType[*admit.ConfigError](err); !ok || wrong.Field != "limit" {
+		t.Errorf("Got %v, want an error about the field limit", err)
 	}
 }
 

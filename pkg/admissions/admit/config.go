@@ -10,18 +10,16 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
-// ConfigError is a mistake in a configuration. Whoever read the file adds its
-// name and the line of the field.
+// ConfigError is an error in a configuration. The reader of the file adds the name of
+// the file and the line of the field.
 type ConfigError struct {
 	// Field is a path such as limits[0].qps, "" for the document.
 	Field string
-	// Line is where a document that cannot be read goes wrong, 0 where that is
-	// not known.
+	// Line is the line of a syntax error, or 0 if the line is unknown.
 	Line int
 	Err  error
 }
@@ -35,7 +33,7 @@ func (e *ConfigError) Error() string {
 
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// PluginError is why a plugin could not be made.
+// PluginError is an error of the New func of a plugin.
 type PluginError struct {
 	Plugin string
 	Err    error
@@ -45,7 +43,7 @@ func (e *PluginError) Error() string { return "plugin " + e.Plugin + ": " + e.Er
 
 func (e *PluginError) Unwrap() error { return e.Err }
 
-// InvalidField says what is wrong with a field of a configuration.
+// InvalidField returns a ConfigError about one field.
 func InvalidField(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Err: fmt.Errorf(format, args...)}
 }
@@ -55,8 +53,8 @@ var (
 	yamlLine    = regexp.MustCompile(`^(?:error converting YAML to JSON: )?yaml: (?:unmarshal errors:\n\s*)?line (\d+): (.*)`)
 )
 
-// LoadConfig returns the configuration of a plugin whose defaults are the zero
-// values, which is what it has where there is none. See DecodeConfig.
+// LoadConfig returns the configuration of a plugin whose defaults are zero values.
+// Without data it returns the defaults. See DecodeConfig.
 func LoadConfig[T any](data []byte) (T, error) {
 	var config T
 	if len(data) == 0 {
@@ -66,10 +64,10 @@ func LoadConfig[T any](data []byte) (T, error) {
 	return config, err
 }
 
-// DecodeConfig decodes YAML or JSON into a plugin's configuration, over the
-// defaults that it holds. A field that into does not have, or that is there
-// twice, and a second document are errors, where kube-apiserver lets some of them
-// pass: silence hides mistakes. The error is a *ConfigError.
+// DecodeConfig decodes YAML or JSON over the defaults in into. An unknown field, a
+// duplicate field and a second document are errors, although kube-apiserver accepts
+// some of them, because an ignored field is a hidden mistake. The error is a
+// *ConfigError.
 func DecodeConfig(data []byte, into any) error {
 	if line := secondDocument(data); line > 0 {
 		return &ConfigError{Line: line, Err: errors.New("a second document, want one")}
@@ -96,8 +94,8 @@ func DecodeConfig(data []byte, into any) error {
 	return nil
 }
 
-// DecodeVersionedConfig is DecodeConfig for a configuration that says what it is.
-// Got is its type, as a part of into.
+// DecodeVersionedConfig is DecodeConfig for a configuration with an apiVersion and a
+// kind. Got is the TypeMeta inside into.
 func DecodeVersionedConfig(data []byte, into any, got *metav1.TypeMeta, apiVersion, kind string) error {
 	if err := DecodeConfig(data, into); err != nil {
 		return err
@@ -111,18 +109,7 @@ func DecodeVersionedConfig(data []byte, into any, got *metav1.TypeMeta, apiVersi
 	return nil
 }
 
-// CheckNamespaces returns an error for a list of namespaces, in a field of a
-// configuration, with a name that no namespace can have.
-func CheckNamespaces(field string, names []string) error {
-	for i, name := range names {
-		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return InvalidField(fmt.Sprintf("%s[%d]", field, i), "no namespace can be called %q: %s", name, wrong[0])
-		}
-	}
-	return nil
-}
-
-// unreadable takes the line out of an error about YAML.
+// unreadable moves the line number from the text of a YAML error into Line.
 func unreadable(err error) error {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -135,8 +122,8 @@ func unreadable(err error) error {
 	return &ConfigError{Line: line, Err: errors.New(m[2])}
 }
 
-// secondDocument returns the line at which a second document begins, 0 if there
-// is none: decoders read the first one only.
+// secondDocument returns the line at which a second document begins, or 0. Decoders
+// read the first document and ignore the others.
 func secondDocument(data []byte) int {
 	dec := yamlv3.NewDecoder(bytes.NewReader(data))
 	var first, second yamlv3.Node

@@ -12,34 +12,64 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Forbidden is a policy's no: 403 with the resource and the name of the request.
-// What is already one is returned as it is.
+// Denial is the error of a plugin that denies a request. Only a Denial becomes an
+// answer with allowed: false. Every other error, whatever its type, means that the
+// plugin could not decide, and the failure policy of the webhook applies. So an
+// error of a client, such as a 403 of our own missing rights, never denies.
+//
+// A Denial is an APIStatus, and stays a denial where another error wraps it.
+type Denial struct {
+	status metav1.Status
+}
+
+// Error implements error.
+func (d *Denial) Error() string { return d.status.Message }
+
+// Status implements apierrors.APIStatus.
+func (d *Denial) Status() metav1.Status { return d.status }
+
+// Forbidden denies a request with code 403. The message names the resource and the
+// object of the request, as in kube-apiserver. An error that is a Denial already is
+// returned unchanged.
 //
 // Upstream: k8s.io/apiserver/pkg/admission NewForbidden.
 func Forbidden(r *Request, err error) error {
-	if apierrors.IsForbidden(err) {
+	if _, ok := errors.AsType[*Denial](err); ok {
 		return err
 	}
-	return apierrors.NewForbidden(r.groupResource(), r.name(), err)
+	return &Denial{apierrors.NewForbidden(r.groupResource(), r.name(), err).ErrStatus}
 }
 
-// ForbiddenAs is Forbidden with another text: kube-apiserver makes HTTP 500 of a
-// denial that aggregates several others, or that is a plain error, because only
-// the error itself is looked at. A denial is an answer here, with the same words.
+// ForbiddenAs denies a request with code 403 and the text of err as the whole
+// message. It is for denials that are HTTP 500 in kube-apiserver only because the
+// plugin returns an aggregate or a plain error.
 func ForbiddenAs(r *Request, err error) error {
-	status := apierrors.NewForbidden(r.groupResource(), r.name(), err)
-	status.ErrStatus.Message = err.Error()
-	return status
+	d := &Denial{apierrors.NewForbidden(r.groupResource(), r.name(), err).ErrStatus}
+	d.status.Message = err.Error()
+	return d
 }
 
-// BadRequest is a 400: the request makes no sense to the plugin.
-func BadRequest(err error) error { return apierrors.NewBadRequest(err.Error()) }
+// Deny denies a request with the status of err, such as that of
+// apierrors.NewBadRequest. An error without a status, or whose status has no code
+// or a code of 500 or more, is no decision, and is returned unchanged.
+func Deny(err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	d := &Denial{status.Status()}
+	if d.status.Code == 0 || d.status.Code >= http.StatusInternalServerError {
+		return err
+	}
+	d.status.Message = err.Error()
+	return d
+}
 
 func (r *Request) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 }
 
-// name is how messages call the object of the request.
+// name returns the name of the object for messages.
 func (r *Request) name() string {
 	if r.Name != "" {
 		return r.Name
@@ -60,24 +90,18 @@ func (r *Request) name() string {
 	return "Unknown"
 }
 
-// denied makes the response of a plugin's error. It is the only place where an
-// error becomes a Status. What is no policy's decision gets a code of 500 or
-// more, of which the router makes an HTTP error.
-func denied(err error) *admissionv1.AdmissionResponse {
-	var status metav1.Status
-	// As in kube-apiserver, only the error itself may be a status: one that is
-	// wrapped says something about an attempt to decide, not a decision.
-	if s, ok := err.(apierrors.APIStatus); ok {
-		status = s.Status()
-		status.Status = metav1.StatusFailure
-		if status.Code == 0 {
-			status.Code = http.StatusInternalServerError
-		}
-	} else {
-		status = metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}
-		if errors.Is(err, context.DeadlineExceeded) {
-			status.Code = http.StatusGatewayTimeout
-		}
+// respond makes the response of a plugin's error. It is the only place where an
+// error becomes a Status. An error that is no Denial gets a code of 500 or more, of
+// which the router makes an HTTP error.
+func respond(err error) *admissionv1.AdmissionResponse {
+	if d, ok := errors.AsType[*Denial](err); ok {
+		status := d.status
+		status.Status, status.Message = metav1.StatusFailure, err.Error()
+		return &admissionv1.AdmissionResponse{Result: &status}
+	}
+	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}
+	if errors.Is(err, context.DeadlineExceeded) {
+		status.Code = http.StatusGatewayTimeout
 	}
 	return &admissionv1.AdmissionResponse{Result: &status}
 }

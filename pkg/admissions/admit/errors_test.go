@@ -90,14 +90,21 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		message string
 		causes  int
 	}{
-		{"forbidden", forbidden, 403, metav1.StatusReasonForbidden, `pods "x" is forbidden: why`, 0},
-		{"forbidden with a cause", withCause, 403, metav1.StatusReasonForbidden, `pods "x" is forbidden: why`, 1},
-		{"bad request", admit.BadRequest(errors.New("what")), 400, metav1.StatusReasonBadRequest, "what", 0},
-		{"not found", apierrors.NewNotFound(pods, "x"), 404, metav1.StatusReasonNotFound, `pods "x" not found`, 0},
-		{"too many", apierrors.NewTooManyRequests("slower", 3), 429, metav1.StatusReasonTooManyRequests, "slower", 0},
-		{"internal", apierrors.NewInternalError(errors.New("oh")), 500, metav1.StatusReasonInternalError, "Internal error occurred: oh", 1},
-		{"a status that says success", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusSuccess, Message: "odd"}}, 500, "", "odd", 0},
+		{"forbidden", admit.Deny(forbidden), 403, metav1.StatusReasonForbidden, `pods "x" is forbidden: why`, 0},
+		{"forbidden with a cause", admit.Deny(withCause), 403, metav1.StatusReasonForbidden, `pods "x" is forbidden: why`, 1},
+		{"bad request", admit.Deny(apierrors.NewBadRequest("what")), 400, metav1.StatusReasonBadRequest, "what", 0},
+		{"not found", admit.Deny(apierrors.NewNotFound(pods, "x")), 404, metav1.StatusReasonNotFound, `pods "x" not found`, 0},
+		{"too many", admit.Deny(apierrors.NewTooManyRequests("slower", 3)), 429, metav1.StatusReasonTooManyRequests, "slower", 0},
+		{"a wrapped denial", fmt.Errorf("container web: %w", admit.Deny(forbidden)), 403, metav1.StatusReasonForbidden, `container web: pods "x" is forbidden: why`, 0},
+		{"a denial joined with a failure", errors.Join(errors.New("oh"), admit.Deny(forbidden)), 403, metav1.StatusReasonForbidden, "oh\n" + `pods "x" is forbidden: why`, 0},
+		{"internal is no denial", admit.Deny(apierrors.NewInternalError(errors.New("oh"))), 500, "", "Internal error occurred: oh", 0},
+		{"a status that says success", admit.Deny(&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusSuccess, Message: "odd"}}), 500, "", "odd", 0},
 		{"plain", errors.New("oh"), 500, "", "oh", 0},
+		// The errors of our own client. None of them is a decision of a policy.
+		{"our own missing rights", forbidden, 500, "", `pods "x" is forbidden: why`, 0},
+		{"our own credentials", apierrors.NewUnauthorized("who"), 500, "", "who", 0},
+		{"our own rate limit", apierrors.NewTooManyRequests("slower", 3), 500, "", "slower", 0},
+		{"a missing object", apierrors.NewNotFound(pods, "x"), 500, "", `pods "x" not found`, 0},
 		{"a wrapped status", fmt.Errorf("looking: %w", forbidden), 500, "", `looking: pods "x" is forbidden: why`, 0},
 		{"an aggregate", utilerrors.NewAggregate([]error{forbidden}), 500, "", `pods "x" is forbidden: why`, 0},
 		{"deadline", context.DeadlineExceeded, 504, "", "context deadline exceeded", 0},
@@ -118,7 +125,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 }
 
 func TestForbiddenIsNotWrappedTwice(t *testing.T) {
-	inner := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "inner", errors.New("why"))
+	inner := admit.Deny(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "inner", errors.New("why")))
 	for name, err := range map[string]error{"itself": inner, "wrapped": fmt.Errorf("checking: %w", inner)} {
 		if got := admit.Forbidden(&admit.Request{AdmissionRequest: request(create, "", "")}, err); !errors.Is(got, err) || got.Error() != err.Error() {
 			t.Errorf("%s: got %v, want %v", name, got, err)
@@ -141,7 +148,7 @@ func TestForbiddenAsKeepsTheText(t *testing.T) {
 }
 
 func TestWarningsAndAnnotations(t *testing.T) {
-	for name, no := range map[string]error{"allowed": nil, "denied": admit.BadRequest(errors.New("no"))} {
+	for name, no := range map[string]error{"allowed": nil, "denied": admit.Deny(apierrors.NewBadRequest("no"))} {
 		t.Run(name, func(t *testing.T) {
 			say := func(plugin string, err error) admit.Func {
 				return func(_ context.Context, r *admit.Request) error {
@@ -172,7 +179,7 @@ func TestDenialAfterAChangeHasNoPatch(t *testing.T) {
 	s := service(t, plugin("Change", admit.Handler{Mutate: admit.Typed(func(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 		pod.Spec.NodeName = "n"
 		return nil
-	})}, pods), plugin("No", admit.Handler{Mutate: func(context.Context, *admit.Request) error { return admit.BadRequest(errors.New("no")) }}, pods))
+	})}, pods), plugin("No", admit.Handler{Mutate: func(context.Context, *admit.Request) error { return admit.Deny(apierrors.NewBadRequest("no")) }}, pods))
 	if resp := s.Mutate(t.Context(), request(create, `{}`, "")); resp.Allowed || resp.Patch != nil {
 		t.Errorf("Got allowed %v and patch %s, want neither", resp.Allowed, resp.Patch)
 	}

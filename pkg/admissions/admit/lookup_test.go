@@ -1,13 +1,18 @@
 package admit_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	schedulingv1listers "k8s.io/client-go/listers/scheduling/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -43,6 +48,31 @@ func TestLookup(t *testing.T) {
 			}
 			if got := len(client.Actions()); got != c.gets {
 				t.Errorf("Got %d calls, want %d", got, c.gets)
+			}
+		})
+	}
+}
+
+// TestLookupFailuresAreNoDenials returns the error of Lookup as a plugin naturally
+// does.
+func TestLookupFailuresAreNoDenials(t *testing.T) {
+	class := schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
+	for name, fails := range map[string]error{
+		"401": apierrors.NewUnauthorized("who are you"),
+		"403": apierrors.NewForbidden(class, "x", errors.New("no rights")),
+		"429": apierrors.NewTooManyRequestsError("later"),
+		"500": apierrors.NewInternalError(errors.New("etcd is away")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset()
+			client.PrependReactor("get", "priorityclasses", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, fails })
+			empty := schedulingv1listers.NewPriorityClassLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))
+			_, err := admit.Lookup(t.Context(), empty, client.SchedulingV1().PriorityClasses(), "x")
+			if !errors.Is(err, fails) || !strings.HasPrefix(err.Error(), `looking up PriorityClass "x": `) {
+				t.Errorf("Got %v, want %v with the object that was looked up", err, fails)
+			}
+			if _, ok := errors.AsType[*admit.Denial](err); ok {
+				t.Errorf("Got a denial: %v", err)
 			}
 		})
 	}

@@ -1,16 +1,17 @@
-// Package admit is the seam between plugins and the router: what an admission
-// plugin is, what one request looks like to it, and the chain that makes the two
-// AdmitFuncs of a service of an ordered list of plugins. It is the only package
-// that knows both the review and the objects in it.
+// Package admit is the contract between plugins and the router. It defines the
+// admission plugin and its view of a request, and the chain that turns an ordered
+// list of plugins into the two AdmitFuncs of a service. Only this package knows
+// both the AdmissionReview and the objects in it.
 package admit
 
 import (
 	"context"
 	"fmt"
 	"reflect"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
@@ -20,25 +21,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Plugin describes one admission plugin. It is a constant: what differs from one
-// process to the next comes in through New.
+// Plugin describes one admission plugin. A Plugin is a constant: New gets everything
+// that differs between processes.
 type Plugin struct {
-	// Name is kube-apiserver's, such as PodNodeSelector.
+	// Name is the name of the plugin, such as PodNodeSelector.
 	Name string
-	// Rules are the requests that the plugin sees. The chain filters by them, and
-	// they become the rules of the webhooks.
+	// Rules match the requests that the plugin sees. The chain filters requests by
+	// them, and the webhook configurations get their union.
 	Rules []Rule
-	// SideEffects says that it writes outside the object, except on dry run.
+	// SideEffects is true if the plugin writes outside the object, except on dry run.
 	SideEffects bool
-	// FailurePolicy is Fail where not set. A rule may have another one.
+	// FailurePolicy defaults to Fail. A rule may override it.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
-	// Features are the gates that it looks at, with kube-apiserver's defaults.
+	// Features are the feature gates that the plugin reads, with their defaults.
 	Features map[featuregate.Feature]featuregate.FeatureSpec
-	// Flags are those of kube-apiserver that configure it, for plugins that have no
-	// file. They are flags of the process; Deps has their values.
+	// Flags are process flags that configure the plugin. Deps has their values.
 	Flags []Flag
-	// New makes the plugin of its dependencies and its configuration, which is
-	// nil where there is none. An error stops the start of the process.
+	// Configurable is true if the plugin has an entry in the configuration file. For
+	// all other plugins the chain refuses a configuration that has any field.
+	Configurable bool
+	// New makes the plugin from its dependencies and its configuration, which is nil
+	// if there is none. An error stops the start of the process. A Handler without
+	// funcs registers nothing, for example because a feature gate is off.
 	New func(Deps, []byte) (Handler, error)
 }
 
@@ -47,33 +51,21 @@ type Flag struct {
 	Name, Default, Usage string
 }
 
-// Handler is a plugin at work. A nil func is a phase it takes no part in.
+// Handler is a running plugin. A nil func means that the plugin takes no part in
+// that phase.
 type Handler struct {
 	Mutate, Validate Func
-	// Rules are requests that its configuration asks for, besides the Plugin's.
+	// Rules are rules that follow from the configuration, besides those of the Plugin.
 	Rules []Rule
 }
 
-// Func looks at one request and returns nil to let it pass. A policy's no is an
-// error made by this package or by k8s.io/apimachinery/pkg/api/errors with a code
-// below 500; any other error says that the plugin could not decide. Only Mutate
-// may change Request.Object.
+// Func admits a request by returning nil, and denies it by returning a *Denial. Any
+// other error means that the plugin could not decide. Only Mutate may modify
+// Request.Object.
 type Func func(context.Context, *Request) error
 
-// AuthorizeFunc asks the API server whether it would allow a request.
-type AuthorizeFunc func(context.Context, authorizationv1.SubjectAccessReviewSpec) (Decision, error)
-
-// Decision is the answer to an access review.
-type Decision struct {
-	Allowed bool
-	Reason  string
-	// EvaluationError is what an authorizer of the API server ran into. There may be
-	// an answer all the same.
-	EvaluationError string
-}
-
-// Deps is all that a plugin may have of the process. Informers that New asks for
-// are synced before the first request.
+// Deps are the dependencies that a plugin gets from the process. Informers that New
+// requests are synced before the first admission request.
 type Deps struct {
 	Client     kubernetes.Interface
 	Dynamic    dynamic.Interface
@@ -82,16 +74,17 @@ type Deps struct {
 	Authorize  AuthorizeFunc
 	Features   featuregate.FeatureGate
 	Clock      clock.Clock
-	// Go runs f beside the requests, from when the API server has answered until
-	// the process ends. New may call it.
+	// Go runs f in the background, from the first answer of the API server until the
+	// process ends. Only New may call Go.
 	Go func(f func(context.Context))
-	// Flags has the values of plugins' flags that are not at their default.
+	// Flags holds the plugin flags that differ from their default, by name.
 	Flags map[string]string
-	// Metrics times the plugins. Nil counts nothing.
-	Metrics *Metrics
+	// Observe, unless nil, is called after each call of a Func, with its duration and
+	// its error.
+	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 }
 
-// Flag returns the value of a flag. Plugins parse it in New.
+// Flag returns the value of a flag. Plugins parse the value in New.
 func (d Deps) Flag(f Flag) string {
 	if value, ok := d.Flags[f.Name]; ok {
 		return value
@@ -99,16 +92,16 @@ func (d Deps) Flag(f Flag) string {
 	return f.Default
 }
 
-// Typed makes a Func of f for plugins that see a single type. On DELETE obj is
-// the zero T, on CREATE old. An object of another type is answered 400 with
-// kube-apiserver's words; an old object of another type is passed as the zero T,
-// as the plugins of kube-apiserver take it.
+// Typed returns a Func for a plugin that sees a single type. On DELETE obj is the
+// zero T, on CREATE old is. Typed denies an object of another type with code 400 in
+// the words of kube-apiserver. It passes an old object of another type as the zero
+// T, as kube-apiserver's plugins do.
 func Typed[T runtime.Object](f func(ctx context.Context, r *Request, obj, old T) error) Func {
 	kind := reflect.TypeFor[T]().Elem().Name()
 	return func(ctx context.Context, r *Request) error {
 		obj, ok := r.Object.(T)
 		if !ok && (r.Object != nil || r.Operation != "DELETE") {
-			return BadRequest(fmt.Errorf("Resource was marked with kind %s but was unable to be converted", kind)) //nolint:staticcheck // kube-apiserver's words
+			return Deny(apierrors.NewBadRequest(fmt.Sprintf("Resource was marked with kind %s but was unable to be converted", kind)))
 		}
 		old, _ := r.OldObject.(T)
 		return f(ctx, r, obj, old)

@@ -1,33 +1,37 @@
 package admit
 
 import (
+	"context"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/objects"
 )
 
-// Request is one admission request with its objects decoded, once, for all
-// plugins of the chain.
+// Request is one admission request. Its objects are decoded once for all plugins of
+// the chain.
 type Request struct {
 	*admissionv1.AdmissionRequest
-	// Object and OldObject are of the types of k8s.io/api where it has them, else
-	// unstructured; nil where the request has none. OldObject is nobody's to
-	// change, Object only a Mutate's.
+	// Object and OldObject have the types of k8s.io/api, or are unstructured if
+	// k8s.io/api has no type for their kind. An object that the request does not have
+	// is nil. Only Mutate may modify Object. OldObject is read-only.
 	Object, OldObject runtime.Object
 
 	warnings []string
 	audit    map[string]string
 }
 
-// Warn tells the client something that does not stop the request, in at most 120
-// characters and without a prefix.
+// Warn adds a warning to the response. A warning has at most 120 characters and no
+// prefix such as "warning:".
 func (r *Request) Warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// Audit adds an annotation to the request's audit event. The API server puts the
-// webhook's name and a slash before the key, which may hold none itself.
+// Audit adds an annotation to the audit event of the request. The API server prefixes
+// the key with the name of the webhook and a slash, so the key must not have a slash.
 func (r *Request) Audit(key, value string) {
 	if r.audit == nil {
 		r.audit = map[string]string{}
@@ -35,5 +39,30 @@ func (r *Request) Audit(key, value string) {
 	r.audit[key] = value
 }
 
-// IsDryRun reports whether nothing may be written.
+// IsDryRun reports whether the request is a dry run, in which nothing may be written.
 func (r *Request) IsDryRun() bool { return r.DryRun != nil && *r.DryRun }
+
+// newRequest decodes the objects of a request. The API server accepted the objects,
+// so an object that does not decode is our failure, not a denial. An object that is
+// too large to be stored is denied: no API server has accepted it.
+func newRequest(ctx context.Context, d *objects.Decoder, ar *admissionv1.AdmissionRequest) (*Request, error) {
+	r := &Request{AdmissionRequest: ar}
+	for _, part := range []struct {
+		name string
+		raw  []byte
+		into *runtime.Object
+	}{{"object", ar.Object.Raw, &r.Object}, {"oldObject", ar.OldObject.Raw, &r.OldObject}} {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("request.%s was not decoded: %w", part.name, err)
+		}
+		obj, err := d.Decode(part.raw, ar.Kind)
+		if apierrors.IsRequestEntityTooLargeError(err) {
+			return nil, Deny(fmt.Errorf("request.%s: %w", part.name, err))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("request.%s: %w", part.name, err)
+		}
+		*part.into = obj
+	}
+	return r, nil
+}

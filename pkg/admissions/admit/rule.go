@@ -8,39 +8,40 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// Phase is when a rule holds.
+// Phase is one of the two calls of a family.
 type Phase int
 
 const (
-	// Both is the zero value.
+	// Both stands for both calls. It is the zero value.
 	Both Phase = iota
-	// Mutating is the first call of a family.
+	// Mutating is the first call.
 	Mutating
-	// Validating is the second.
+	// Validating is the second call.
 	Validating
 )
 
-// Rule is a set of requests.
+// Rule matches a set of requests.
 type Rule struct {
-	// Phase restricts the rule to one of the plugin's two funcs.
+	// Phase restricts the rule to one of the two funcs of the plugin.
 	Phase Phase
 	// Group is the API group, "" for core, "*" for any.
 	Group string
-	// Versions are those that the plugin can decode; the API server converts
-	// requests of others. {"v1"} where not set.
+	// Versions are the versions that the plugin decodes. The API server converts
+	// requests for other versions. The default is {"v1"}. All rules of a family that
+	// overlap have the same versions, because the API server sends each request once.
 	Versions []string
-	// Resources are as in a webhook's rule: "pods", "pods/status", "*" (no
+	// Resources have the form of a webhook's rule: "pods", "pods/status", "*" (without
 	// subresources), "*/*".
 	Resources []string
-	// Operations are the verbs of admission.
+	// Operations are CREATE, UPDATE, DELETE and CONNECT.
 	Operations []admissionv1.Operation
-	// Scope is all scopes where not set.
+	// Scope defaults to all scopes.
 	Scope admissionregistrationv1.ScopeType
-	// Condition is a CEL expression that is false only where the plugin would
-	// have nothing to do. It may not fail for any object that the rule matches:
-	// what may be absent is asked for with has.
+	// Condition is a CEL expression that is false only if the plugin has nothing to do.
+	// It must not fail for any object that the rule matches, so it tests with has
+	// every field that may be absent.
 	Condition string
-	// FailurePolicy is the Plugin's where not set.
+	// FailurePolicy defaults to the failure policy of the Plugin.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 }
 
@@ -61,8 +62,8 @@ func (r Rule) If(condition string) Rule {
 	return r
 }
 
-// OrIgnore returns a copy of the rule for requests that pass while we do not
-// answer: those that a cluster needs to get, or to keep, us running.
+// OrIgnore returns a copy of the rule with failure policy Ignore, for requests that a
+// cluster needs to start, or to keep, Postern.
 func (r Rule) OrIgnore() Rule {
 	r.FailurePolicy = admissionregistrationv1.Ignore
 	return r
@@ -77,8 +78,9 @@ func (r Rule) versions() []string {
 	return r.Versions
 }
 
-// matches reports whether the rule covers a request. The version is not looked
-// at: the API server converts to one that was registered.
+// matches reports whether the rule covers a request. It does not look at the version:
+// the API server converts to a version of the rule, and all rules of the family that
+// cover the request have the same ones.
 func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
 	if r.Group != "*" && r.Group != ar.Resource.Group {
 		return false
@@ -86,8 +88,8 @@ func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
 	if !slices.Contains(r.Operations, ar.Operation) {
 		return false
 	}
-	// As for webhooks, a Namespace is cluster-scoped though its requests carry a
-	// namespace.
+	// A Namespace is cluster-scoped although its requests carry a namespace. The API
+	// server matches the scope of webhook rules in the same way.
 	namespaced := ar.Namespace != "" && (ar.Resource.Group != "" || ar.Resource.Resource != "namespaces")
 	switch r.Scope {
 	case admissionregistrationv1.NamespacedScope:
@@ -104,14 +106,14 @@ func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
 }
 
 // reaches reports whether a resource of a rule, such as pods/status, covers a
-// resource, or another one of a rule.
+// resource and subresource, or those of another rule.
 func reaches(want, resource, subresource string) bool {
 	main, sub, _ := strings.Cut(want, "/")
 	return (main == "*" || main == resource) && (sub == "*" || sub == subresource)
 }
 
-// overlapping reports whether there could be requests that rules of both lists
-// match, whatever their scope.
+// overlapping reports whether a rule of each list may match the same request. It
+// ignores the scope.
 func overlapping(rules, others []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool { return slices.ContainsFunc(others, r.overlaps) })
 }

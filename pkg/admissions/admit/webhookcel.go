@@ -10,8 +10,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// disjunction returns the CEL expression that is true where any of the rules has
-// something to do, or "" if that is everywhere.
+// disjunction returns the CEL expression that is true for requests for which any of
+// the rules has something to do, or "" if that is every request.
 func disjunction(rules []Rule) string {
 	unconditional := slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return r.Condition != "" })
 	always, all := atoms(unconditional), atoms(rules)
@@ -38,8 +38,8 @@ func disjunction(rules []Rule) string {
 	return strings.Join(terms, " || ")
 }
 
-// guard is the CEL for the requests of the rule among those of all rules, "" if
-// they are the same.
+// guard returns the CEL expression for the requests of the rule, or "" if all rules
+// together match the same requests.
 func (r Rule) guard(all map[atom][]admissionv1.Operation) string {
 	own := atoms([]Rule{r})
 	same := len(own) == len(all)
@@ -49,30 +49,28 @@ func (r Rule) guard(all map[atom][]admissionv1.Operation) string {
 	if same {
 		return ""
 	}
-	return r.requests(all)
+	return r.requests()
 }
 
-// anyOf is the CEL for the requests of the rules among those of all rules.
-func anyOf(rules, among []Rule) string {
-	all := atoms(among)
+// anyOf returns the CEL expression for the requests of any of the rules.
+func anyOf(rules []Rule) string {
 	var terms []string
 	for _, r := range rules {
-		if term := "(" + r.requests(all) + ")"; !slices.Contains(terms, term) {
+		if term := "(" + r.requests() + ")"; !slices.Contains(terms, term) {
 			terms = append(terms, term)
 		}
 	}
 	return strings.Join(terms, " || ")
 }
 
-// requests is the CEL for the requests of the rule, as far as requests of all
-// rules differ.
-func (r Rule) requests(all map[atom][]admissionv1.Operation) string {
+// requests returns the CEL expression for the requests of the rule. The expression
+// ignores the version: request.resource has the version of the client's request, from
+// which the API server may have converted, and sameVersions excludes a rule for
+// another version of the resource.
+func (r Rule) requests() string {
 	var terms []string
 	if r.Group != "*" {
 		terms = append(terms, fmt.Sprintf("request.resource.group == '%s'", r.Group))
-	}
-	if r.versionMatters(all) {
-		terms = append(terms, "request.resource.version in "+CELStrings(r.versions()))
 	}
 	isNamespace := "(request.resource.group == '' && request.resource.resource == 'namespaces')"
 	switch r.Scope {
@@ -84,22 +82,6 @@ func (r Rule) requests(all map[atom][]admissionv1.Operation) string {
 	}
 	terms = append(terms, "request.operation in "+CELStrings(r.Operations), "("+r.resources()+")")
 	return strings.Join(terms, " && ")
-}
-
-// versionMatters reports whether another rule is for other versions of the same
-// resource. Else the version is not asked for: the one that CEL knows is that of
-// the client's request, which the API server may have converted.
-func (r Rule) versionMatters(all map[atom][]admissionv1.Operation) bool {
-	if slices.Contains(r.versions(), "*") {
-		return false
-	}
-	for a := range all {
-		other := Rule{Group: a.group, Resources: []string{a.resource}, Operations: r.Operations}
-		if a.versions != strings.Join(r.versions(), ",") && a.group == r.Group && r.overlaps(other) {
-			return true
-		}
-	}
-	return false
 }
 
 func (r Rule) resources() string {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -173,4 +175,18 @@ func TestRandomRulesAreValid(t *testing.T) {
 			}
 		}
 	}
+}
+
+// firstSeed is where the random tests start. Set POSTERN_TEST_SEED to see others.
+func firstSeed(t *testing.T) int64 {
+	t.Helper()
+	value := os.Getenv("POSTERN_TEST_SEED")
+	if value == "" {
+		return 1
+	}
+	seed, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		t.Fatalf("POSTERN_TEST_SEED: %v", err)
+	}
+	return seed
 }

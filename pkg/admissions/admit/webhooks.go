@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Domain ends the names of the webhooks, ConfigPrefix starts those of the
-// configurations.
+// Domain is the suffix of webhook names, and ConfigPrefix the prefix of the names of
+// webhook configurations.
 const (
 	Domain       = "postern.dev"
 	ConfigPrefix = "postern-"
@@ -42,9 +42,9 @@ func (f Family) validatingConfig(steps []step) *admissionregistrationv1.Validati
 	return c
 }
 
-// entry is one webhook of a configuration. There is one for each failure policy
-// that the steps have, and no more: the API server calls a mutating webhook again
-// when a later one changed the object, even one of our own.
+// entry is one webhook of a configuration. A configuration has one entry for each
+// failure policy of its steps and no more, because the API server calls a mutating
+// webhook again if a later one changed the object, even if both are Postern's.
 type entry struct {
 	name        string
 	policy      admissionregistrationv1.FailurePolicyType
@@ -60,12 +60,14 @@ func (f Family) entries(steps []step) []entry {
 	if !overlapping(closed, open) {
 		return slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
 	}
-	// A call runs all plugins that see the request. So that none runs twice, those
-	// that rules of both policies match are called by the first entry alone.
+	// A call runs all plugins that see the request. To run no plugin twice, only the
+	// first entry is called for requests that rules of both policies match. The
+	// built-in families have no such rules; a family of other plugins may, for example
+	// one plugin that fails closed for pods and one that fails open for everything.
 	all := rulesOf(steps)
 	out := slices.Concat(failing.calling(steps, closed, all), ignored.calling(steps, open, open))
 	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
-		Name: "not-called-already", Expression: "!(" + anyOf(closed, all) + ")",
+		Name: "not-called-already", Expression: "!(" + anyOf(closed) + ")",
 	})
 	return out
 }
@@ -82,9 +84,8 @@ func rulesOf(steps []step) []Rule {
 	return rules
 }
 
-// calling returns the entry that is called for the requests of some rules of the
-// steps, where any of those in reason has something to do; nothing if there are
-// no requests.
+// calling returns the entry for the requests of some rules of the steps, with the
+// conditions of the rules in reason. Without requests it returns nothing.
 func (e entry) calling(steps []step, requests, reason []Rule) []entry {
 	if len(requests) == 0 {
 		return nil
@@ -100,13 +101,13 @@ func (e entry) calling(steps []step, requests, reason []Rule) []entry {
 	return []entry{e}
 }
 
-// atom is the smallest rule: one resource.
+// atom is a rule for one resource, without its operations.
 type atom struct {
 	group, versions, resource string
 	scope                     admissionregistrationv1.ScopeType
 }
 
-// atoms returns the resources of the rules, each with its operations in order.
+// atoms splits rules into atoms, each with its operations in a fixed order.
 func atoms(rules []Rule) map[atom][]admissionv1.Operation {
 	out := map[atom][]admissionv1.Operation{}
 	for _, r := range rules {
@@ -122,8 +123,8 @@ func atoms(rules []Rule) map[atom][]admissionv1.Operation {
 	return out
 }
 
-// union returns rules that match exactly what the given ones match together, the
-// same ones for the same requests whatever the order of plugins.
+// union returns the webhook rules that match exactly the requests of the given
+// rules. The result does not depend on the order of the rules.
 func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 	byResource := atoms(rules)
 	keys := make([]atom, 0, len(byResource))
@@ -156,9 +157,10 @@ func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 	return out
 }
 
-// withoutCovered leaves out what a wildcard of the same list reaches: the API
-// server refuses a rule that has both. Names have a rule of their own beside it,
-// because to name a resource is to mean it; see router.Deployment.
+// withoutCovered removes the resources that a wildcard of the same list covers,
+// because the API server refuses a rule with both. Resources by name have a rule of
+// their own beside the wildcard: only a name overrides the exclusions of
+// router.Deployment.
 func withoutCovered(resources []string) []string {
 	return slices.DeleteFunc(slices.Clone(resources), func(covered string) bool {
 		main, sub, _ := strings.Cut(covered, "/")

@@ -1,4 +1,5 @@
-// Package always is the family of the plugins that decide without looking.
+// Package always is the family of the plugins that decide without reading the
+// request.
 package always
 
 import (

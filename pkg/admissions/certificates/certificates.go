@@ -1,5 +1,4 @@
-// Package certificates is the family that gates what makes certificates, and
-// decides which are trusted: certificate signing requests and trust bundles.
+// Package certificates is the family of plugins that validate certificate signing requests and trust bundles.
 package certificates
 
 import (

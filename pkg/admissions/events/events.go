@@ -1,5 +1,5 @@
-// Package events is the family that gates events. Its plugin asks in which group a
-// request came, so a rule of one group gets no requests of the other.
+// Package events is the family of plugins that limit events. Its plugin checks the group of the request, so a
+// rule of one group does not match requests of the other.
 package events
 
 import (

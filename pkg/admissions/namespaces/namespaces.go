@@ -1,6 +1,6 @@
-// Package namespaces is the family that gates what is in namespaces by what
-// becomes of the namespace itself. None of its plugins changes an object, so none
-// has to be called again when others do.
+// Package namespaces is the family that validates requests against the state of
+// their namespace. None of its plugins changes an object, so the API server need not
+// call them again after other webhooks.
 package namespaces
 
 import (

@@ -1,4 +1,4 @@
-// Package network is the family that gates ingresses and services.
+// Package network is the family of plugins that mutate and validate ingresses and services.
 package network
 
 import (

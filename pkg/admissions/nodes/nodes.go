@@ -1,6 +1,5 @@
-// Package nodes is the family that gates what nodes do, and how they join: the API
-// server calls it for nodes alone, and hardly ever for one that does what a kubelet
-// does.
+// Package nodes is the family of plugins that validate the requests of nodes and taint new nodes. The API
+// server calls it only for nodes, and rarely for the usual requests of a kubelet.
 package nodes
 
 import (

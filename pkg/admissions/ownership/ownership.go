@@ -1,5 +1,4 @@
-// Package ownership is the family that gates who may make one object the owner of
-// another, whatever they are.
+// Package ownership is the family of plugins that validate owner references, on objects of every kind.
 package ownership
 
 import (

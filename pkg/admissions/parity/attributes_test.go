@@ -16,9 +16,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
-// attributes is a request as plugins of kube-apiserver see it. It keeps the audit
-// annotations, which the API server reads through an interface that is not
-// exported.
+// attributes is a request in the form that plugins of kube-apiserver receive. It records audit annotations,
+// which the API server reads through an unexported interface.
 type attributes struct {
 	admission.Attributes
 	audit map[string]string
@@ -64,8 +63,8 @@ func requestOf(t *testing.T, r *admittest.Request) *admissionv1.AdmissionRequest
 	return ar
 }
 
-// versioned decodes an object without defaults; nil where there is none. What
-// kube-apiserver does not have stays as it is.
+// versioned decodes an object without defaulting; nil if there is no object. A kind that kube-apiserver does
+// not know is returned undecoded.
 func versioned(t *testing.T, raw []byte) runtime.Object {
 	t.Helper()
 	if len(raw) == 0 {
@@ -85,8 +84,7 @@ func versioned(t *testing.T, raw []byte) runtime.Object {
 	return obj
 }
 
-// internal decodes an object and converts it to the version that plugins of
-// kube-apiserver work on.
+// internal decodes an object and converts it to the internal version that plugins of kube-apiserver use.
 func internal(t *testing.T, raw []byte) runtime.Object {
 	t.Helper()
 	obj := versioned(t, raw)
@@ -101,7 +99,7 @@ func internal(t *testing.T, raw []byte) runtime.Object {
 	return out
 }
 
-// external converts an object back and encodes it; nil where there is none.
+// external converts an object back and encodes it; nil if there is no object.
 func external(t *testing.T, obj runtime.Object, kind schema.GroupVersionKind) []byte {
 	t.Helper()
 	if obj == nil {

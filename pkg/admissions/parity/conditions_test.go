@@ -24,9 +24,9 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// TestConditions fails where the API server would not call a plugin that has
-// something to do, or could not evaluate its conditions. That a condition is
-// sometimes false is not asked here: it saves calls, nothing depends on it.
+// TestConditions fails if the API server would not call a plugin that would mutate or deny the request, or
+// could not evaluate its conditions. It does not check that a condition is ever false: a false condition only
+// saves calls.
 func TestConditions(t *testing.T) {
 	for _, e := range entries(t) {
 		if len(e.Steps) == 0 {
@@ -74,8 +74,8 @@ func sound(t *testing.T, s *admittest.Server, c *admittest.Case, hooks map[strin
 	return ok
 }
 
-// TestConditionsOnOtherRequests sends each plugin the requests of all the others'
-// cases. They have objects that its own cases do not think of.
+// TestConditionsOnOtherRequests sends each plugin the requests of the cases of all other plugins. Those
+// objects have shapes that the plugin's own cases lack.
 func TestConditionsOnOtherRequests(t *testing.T) {
 	all := entries(t)
 	done := map[string]bool{}
@@ -96,8 +96,7 @@ func TestConditionsOnOtherRequests(t *testing.T) {
 	}
 }
 
-// soundFor sends the requests for which the API server would not call to one
-// phase of a plugin.
+// soundFor sends a phase of a plugin the requests for which the API server would not call it.
 func soundFor(t *testing.T, s *admittest.Server, phase string, all []entry) {
 	t.Helper()
 	hooks := hooksOf(t, s.Service, phase)
@@ -126,7 +125,7 @@ func serve(t *testing.T, e entry) *admittest.Server {
 	return s
 }
 
-// acted says what the plugin did, if it did anything.
+// acted describes the plugin's mutation or denial, if any.
 func acted(t *testing.T, s *admittest.Server, resp *admissionv1.AdmissionResponse, err error) string {
 	t.Helper()
 	writes, writesErr := s.Writes()
@@ -147,13 +146,13 @@ func acted(t *testing.T, s *admittest.Server, resp *admissionv1.AdmissionRespons
 	return ""
 }
 
-// hook is what the two kinds of webhooks have in common here.
+// hook holds the fields that mutating and validating webhooks share.
 type hook struct {
 	webhook.WebhookAccessor
 	rules []admissionregistrationv1.RuleWithOperations
 }
 
-// hooksByPhase returns the webhooks of a plugin. To compile them takes long.
+// hooksByPhase returns the webhooks of a plugin. Compiling them is slow.
 func hooksByPhase(t *testing.T, s *admittest.Server) map[string][]hook {
 	t.Helper()
 	out := map[string][]hook{}
@@ -165,7 +164,7 @@ func hooksByPhase(t *testing.T, s *admittest.Server) map[string][]hook {
 	return out
 }
 
-// hooksOf returns the webhooks of a phase. Their conditions have to compile.
+// hooksOf returns the webhooks of a phase. It fails the test if a condition does not compile.
 func hooksOf(t *testing.T, s router.AdmissionService, phase string) []hook {
 	t.Helper()
 	var out []hook
@@ -215,9 +214,8 @@ func isCalled(t *testing.T, hooks []hook, ar *admissionv1.AdmissionRequest, auth
 	return called
 }
 
-// Compilers are dear to make. Today's is that of kube-apiserver v1.37 for what is
-// stored; the oldest is for new objects in 1.28, which takes only what 1.27 knows
-// as well.
+// Compilers are expensive to make. The current one compiles stored expressions as kube-apiserver v1.37 does.
+// The oldest one compiles new expressions as 1.28 does, which accepts only what 1.27 supports.
 var (
 	today  = sync.OnceValue(func() cel.ConditionCompiler { return compilerOf(environment.DefaultCompatibilityVersion()) })
 	oldest = sync.OnceValue(func() cel.ConditionCompiler { return compilerOf(version.MajorMinor(1, 27)) })
@@ -237,7 +235,7 @@ func match(t *testing.T, h hook, a admission.Attributes, kind schema.GroupVersio
 	return h.GetCompiledMatcher(today()).Match(context.WithoutCancel(t.Context()), versioned, nil, authz)
 }
 
-// compile fails if a condition would be refused by the oldest served version.
+// compile fails the test if the oldest supported version would refuse a condition.
 func compile(t *testing.T, conditions []admissionregistrationv1.MatchCondition) {
 	t.Helper()
 	expressions := make([]cel.ExpressionAccessor, 0, len(conditions))

@@ -22,8 +22,8 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// TestExclusions registers a service that wants to see everything, and asks of
-// the configuration that arrives what the API server would send.
+// TestExclusions registers a service for all resources, and checks which requests the API server would send
+// for the resulting configuration.
 func TestExclusions(t *testing.T) {
 	w := everything(t)
 	compile(t, w.MatchConditions)
@@ -73,7 +73,9 @@ func TestExclusions(t *testing.T) {
 type bundle struct{}
 
 func (bundle) Bundle() []byte           { return []byte("CA") }
+func (bundle) PathKeys() [][]byte       { return nil }
 func (bundle) Changed() <-chan struct{} { return nil }
+func (bundle) Held([][]byte) []byte     { return nil }
 
 // everything returns the webhook that is registered for all resources.
 func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {

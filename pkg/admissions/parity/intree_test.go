@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 	admissionv1 "k8s.io/api/admission/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -41,7 +40,7 @@ func registered() *admission.Plugins {
 // isUpstream reports whether kube-apiserver still has a plugin.
 func isUpstream(name string) bool { return slices.Contains(registered().Registered(), name) }
 
-// inTree is a plugin of kube-apiserver in the cluster of a case.
+// inTree is a plugin of kube-apiserver, started with the cluster of a case.
 type inTree struct {
 	*admittest.Environment
 	plugin admission.Interface
@@ -90,8 +89,8 @@ func newInTree(t *testing.T, name string, c *admittest.Case) (*inTree, error) {
 	return &inTree{env, plugin}, nil
 }
 
-// setFeatures sets the gates of the case in the gates of the process, which is
-// where plugins of kube-apiserver look.
+// setFeatures sets the feature gates of the case in the global gates of the process, which plugins of
+// kube-apiserver read.
 func setFeatures(t *testing.T, features map[string]bool) {
 	t.Helper()
 	overrides := featuregatetesting.FeatureOverrides{}
@@ -114,7 +113,7 @@ func setFlags(t *testing.T, flags map[string]string) error {
 		if flag == nil {
 			t.Fatalf("The plugins of kube-apiserver have no flag %s", name)
 		}
-		// A value that is refused changes the variable too.
+		// A refused value changes the variable too.
 		t.Cleanup(func() {
 			if err := flag.Value.Set(flag.DefValue); err != nil {
 				t.Errorf("Setting the flag %s back: %v", name, err)
@@ -139,7 +138,7 @@ func (p *inTree) play(t *testing.T, c *admittest.Case, ar *admissionv1.Admission
 	if m, ok := p.plugin.(admission.MutationInterface); ok && c.Phase != router.PhaseValidate && p.plugin.Handles(a.GetOperation()) {
 		err = m.Admit(ctx, a, objectInterfaces())
 	}
-	// What a plugin changes while it validates is lost.
+	// Changes that a plugin makes in the validating phase are lost.
 	after := external(t, a.GetObject(), a.GetKind())
 	if v, ok := p.plugin.(admission.ValidationInterface); ok && err == nil && c.Phase != router.PhaseMutate && p.plugin.Handles(a.GetOperation()) {
 		err = v.Validate(ctx, a, objectInterfaces())
@@ -157,21 +156,11 @@ type recorder []string
 
 func (r *recorder) AddWarning(_, text string) { *r = append(*r, text) }
 
-// accessReviews answers as the case has it.
+// accessReviews answers with the decisions of the case.
 type accessReviews struct{ env *admittest.Environment }
 
-func (a accessReviews) Authorize(_ context.Context, attr authorizer.Attributes) (authorizer.Decision, string, error) {
-	allowed, reason, err := a.env.Decide(attr.GetUser().GetName(), authorizationv1.ResourceAttributes{
-		Verb: attr.GetVerb(), Group: attr.GetAPIGroup(), Resource: attr.GetResource(), Subresource: attr.GetSubresource(),
-		Namespace: attr.GetNamespace(), Name: attr.GetName(),
-	})
-	switch {
-	case err != nil:
-		return authorizer.DecisionNoOpinion, "", err
-	case allowed:
-		return authorizer.DecisionAllow, reason, nil
-	}
-	return authorizer.DecisionNoOpinion, reason, nil
+func (a accessReviews) Authorize(ctx context.Context, attr authorizer.Attributes) (authorizer.Decision, string, error) {
+	return a.env.Authorizer().Authorize(ctx, attr)
 }
 
 func (a accessReviews) ConditionsAwareAuthorize(ctx context.Context, attr authorizer.Attributes) authorizer.ConditionsAwareDecision {

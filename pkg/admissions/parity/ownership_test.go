@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// ownershipRounds is how many random requests are made, ownershipSeed what the first of them comes from.
+	// ownershipRounds is the number of random requests; ownershipSeed is the first seed.
 	ownershipRounds = 200
 	ownershipSeed   = 20160817
-	// maxChecks is how many access checks the API server can afford in one expression.
+	// maxChecks is the number of access checks that fit into the cost budget of one expression.
 	maxChecks = 2
 )
 
-// TestOwnershipAtRandom compares random requests of random rights with kube-apiserver's plugin: what it answers,
-// and that the API server leaves out no call that would be denied.
+// TestOwnershipAtRandom compares the plugin with kube-apiserver's plugin on random requests with random
+// permissions, and checks that the API server calls for every request that would be denied.
 func TestOwnershipAtRandom(t *testing.T) {
 	called, denied := 0, 0
 	for i := range ownershipRounds {
@@ -73,8 +73,8 @@ func TestOwnershipAtRandom(t *testing.T) {
 	}
 }
 
-// TestOwnershipAlwaysHasAVerdict evaluates the condition where it is dearest. One that cost too much would fail, and
-// the request with it.
+// TestOwnershipAlwaysHasAVerdict evaluates the most expensive inputs of the condition. A condition that
+// exceeds the cost budget fails, and the request fails with it.
 func TestOwnershipAlwaysHasAVerdict(t *testing.T) {
 	refs := func(prefix string, n int) []object {
 		var out []object
@@ -119,7 +119,7 @@ func TestOwnershipAlwaysHasAVerdict(t *testing.T) {
 	}
 }
 
-// countedChecks counts what the API server asks.
+// countedChecks counts the access checks of the API server.
 type countedChecks struct {
 	accessReviews
 	n int
@@ -148,7 +148,7 @@ func encoded(t *testing.T, o object) json.RawMessage {
 
 func oneOf[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// someRequest creates or updates something, with owners that are few enough to be met again.
+// someRequest returns a random create or update. It uses few owners, so that owners repeat.
 func someRequest(t *testing.T, r *rand.Rand) admittest.Request {
 	t.Helper()
 	head := oneOf(r,
@@ -188,7 +188,7 @@ func someRefs(r *rand.Rand) []object {
 	return refs
 }
 
-// someRights are those that the plugin asks for, some of them.
+// someRights returns a random subset of the permissions that the plugin checks.
 func someRights(r *rand.Rand) []admittest.Access {
 	var out []admittest.Access
 	add := func(ofTen int, a admittest.Access) {

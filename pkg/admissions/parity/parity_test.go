@@ -1,5 +1,5 @@
-// Package parity_test sends every case of every plugin through the plugin of that
-// name of kube-apiserver as well, and wants the same outcome.
+// Package parity_test sends every case of every plugin also through the plugin of the same name in
+// kube-apiserver, and requires the same outcome.
 package parity_test
 
 import (
@@ -41,14 +41,13 @@ func entries(t *testing.T) []entry {
 	return out
 }
 
-// tally counts what was compared, and keeps why the rest was not.
+// tally counts the compared cases, and records why the other cases were skipped.
 type tally struct {
 	compared int
 	skipped  []string
 }
 
-// TestParity fails where a case wants something else than the plugin of
-// kube-apiserver does.
+// TestParity fails if the outcome of a case differs from the outcome of kube-apiserver's plugin.
 func TestParity(t *testing.T) {
 	var count tally
 	for _, e := range entries(t) {
@@ -99,7 +98,7 @@ func compare(t *testing.T, p *admit.Plugin, c *admittest.Case) {
 	}
 }
 
-// differences compares what kube-apiserver does with what the case wants of ours.
+// differences compares the outcome of kube-apiserver's plugin with the expected outcome of the case.
 func differences(t *testing.T, c *admittest.Case, step *admittest.Step, got *admittest.Outcome) []string {
 	t.Helper()
 	want := step.Want
@@ -110,14 +109,14 @@ func differences(t *testing.T, c *admittest.Case, step *admittest.Step, got *adm
 		return nil
 	}
 	if c.Parity.Code != 0 && !*want.Allowed {
-		// An error that is no status has no reason either.
+		// An error that is not a Status has no reason.
 		want.Code, want.Reason = c.Parity.Code, c.Parity.Reason
 	}
 	if c.Parity.Message != "" {
 		want.Message = c.Parity.Message
 	}
 	if want.Object != nil {
-		// Both have to have been through the conversion.
+		// Both objects must have been converted.
 		kind := requestOf(t, &step.Request).Kind
 		want.Object = external(t, internal(t, want.Object), schema.GroupVersionKind(kind))
 	}
@@ -125,8 +124,8 @@ func differences(t *testing.T, c *admittest.Case, step *admittest.Step, got *adm
 	return want.Differences(got)
 }
 
-// withoutPrefixes takes off what kube-apiserver puts before a key: it is the
-// plugin's name there, and the webhook's for us.
+// withoutPrefixes removes the prefix of an annotation key: kube-apiserver adds the plugin's name, and for
+// Postern it adds the webhook's name.
 func withoutPrefixes(audit map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range audit {

@@ -1,6 +1,6 @@
 package parity_test
 
-// The groups of kube-apiserver are in legacyscheme.Scheme once these are linked.
+// Importing these packages registers the API groups of kube-apiserver in legacyscheme.Scheme.
 import (
 	_ "k8s.io/kubernetes/pkg/apis/admission/install"
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"

@@ -1,4 +1,4 @@
-// Package storage is the family that gates volumes, claims and their classes.
+// Package storage is the family of plugins that mutate and validate volumes, claims and their classes.
 package storage
 
 import (

@@ -1,6 +1,5 @@
-// Package rawjson finds its way in JSON text without decoding it. Decoding looks
-// at every byte several times over and makes a value of everything, where often
-// one member is wanted and the rest is to stay as it is.
+// Package rawjson locates values in JSON text without decoding it. Decoding reads every byte several times
+// and allocates every value, although callers often need only one member and keep the rest unchanged.
 package rawjson
 
 import (
@@ -9,14 +8,14 @@ import (
 	"iter"
 )
 
-// Value is the text of one JSON value, with no space around it. The text must be
-// valid: of any other it is not said what is found in it.
+// Value is the text of one JSON value, without surrounding space. The text must be valid: the results for
+// invalid text are unspecified.
 type Value []byte
 
-// Of returns the value that text is.
+// Of returns text as a Value.
 func Of(text []byte) Value { return bytes.TrimRight(trim(text), " \t\r\n") }
 
-// IsNull reports whether there is nothing, or null.
+// IsNull reports whether the value is empty or null.
 func (v Value) IsNull() bool { return len(v) == 0 || v[0] == 'n' }
 
 // IsObject reports whether the value is an object.
@@ -25,8 +24,8 @@ func (v Value) IsObject() bool { return len(v) > 1 && v[0] == '{' }
 // IsArray reports whether the value is an array.
 func (v Value) IsArray() bool { return len(v) > 1 && v[0] == '[' }
 
-// Members are the names and the values of an object, in their order. A name may
-// be there twice; decoders take the last.
+// Members returns the names and the values of an object, in order. A name may occur twice; decoders use the
+// last one.
 func (v Value) Members() iter.Seq2[Value, Value] {
 	return func(yield func(name, value Value) bool) {
 		if !v.IsObject() {
@@ -43,7 +42,7 @@ func (v Value) Members() iter.Seq2[Value, Value] {
 	}
 }
 
-// Items are the values of an array, in their order.
+// Items returns the values of an array, in order.
 func (v Value) Items() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		if !v.IsArray() {
@@ -59,12 +58,12 @@ func (v Value) Items() iter.Seq[Value] {
 	}
 }
 
-// Text returns what a string says, such as the name of a member.
+// Text returns the decoded string, such as the name of a member.
 func (v Value) Text() string {
 	for _, c := range v {
 		if c == '\\' || c >= 0x80 {
 			var s string
-			// Valid text can be decoded, and of other nothing is said.
+			// Valid text can be decoded. For invalid text the result is unspecified.
 			_ = json.Unmarshal(v, &s)
 			return s
 		}
@@ -72,11 +71,10 @@ func (v Value) Text() string {
 	return string(bytes.Trim(v, `"`))
 }
 
-// inside returns what stands between the brackets of an object or an array.
+// inside returns the text between the brackets of an object or an array.
 func (v Value) inside() Value { return trim(v[1 : len(v)-1]) }
 
-// cut returns the first of several values, and what follows after it and the
-// comma or colon.
+// cut returns the first of several values, and the text after it and its comma or colon.
 func (v Value) cut() (first, rest Value) {
 	end := v.end()
 	rest = trim(v[end:])
@@ -86,7 +84,7 @@ func (v Value) cut() (first, rest Value) {
 	return v[:end:end], rest
 }
 
-// end returns where the first of several values ends.
+// end returns the end of the first of several values.
 func (v Value) end() int {
 	switch {
 	case len(v) == 0:
@@ -102,7 +100,7 @@ func (v Value) end() int {
 	return len(v)
 }
 
-// endOfBrackets returns where the object or array ends that the text begins with.
+// endOfBrackets returns the end of the object or array at the start of the text.
 func (v Value) endOfBrackets() int {
 	depth := 0
 	for i := 0; i < len(v); i++ {
@@ -120,7 +118,7 @@ func (v Value) endOfBrackets() int {
 	return len(v)
 }
 
-// endOfString returns where the string ends that the text begins with.
+// endOfString returns the end of the string at the start of the text.
 func (v Value) endOfString() int {
 	for i := 1; i < len(v); i++ {
 		switch v[i] {
@@ -134,3 +132,26 @@ func (v Value) endOfString() int {
 }
 
 func trim(v Value) Value { return bytes.TrimLeft(v, " \t\r\n") }
+
+// Count returns the number of values: the value itself and all nested values. The names of members do not
+// count.
+func (v Value) Count() int {
+	if len(v) == 0 {
+		return 0
+	}
+	n := 1
+	for i := 0; i < len(v); i++ {
+		switch v[i] {
+		case '"':
+			i += v[i:].endOfString() - 1
+		case ',':
+			n++
+		case '{', '[':
+			// Count the first value inside, unless there is none.
+			if rest := trim(v[i+1:]); len(rest) > 0 && rest[0] != '}' && rest[0] != ']' {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
-// decoded is what encoding/json would make of a value, found by walking it.
+// decoded returns the result of encoding/json for a value, rebuilt with Members and Items.
 func decoded(t *testing.T, v rawjson.Value) any {
 	t.Helper()
 	switch {
@@ -104,7 +104,7 @@ func TestOtherValuesHaveNothingInside(t *testing.T) {
 	}
 }
 
-// FuzzWalk finds in valid text what decoding finds, and with any other it ends.
+// FuzzWalk finds the same values as decoding in valid text, and terminates on any text.
 func FuzzWalk(f *testing.F) {
 	for _, text := range append(seeds(), `{`, `[`, `"`, `"\`, `{"a`, `{"a"`, `{"a":`, `{,}`, `[,,]`, `}`, `]`, `:`, `[1 2]`, `{"a" "b"}`, `[}`) {
 		f.Add([]byte(text))
@@ -126,4 +126,14 @@ func FuzzWalk(f *testing.F) {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
 	})
+}
+
+func TestCount(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 0, "null": 1, "7": 1, `"a,b[{"`: 1, "{}": 1, "[ ]": 1, "[{},{}]": 3, `{"a":1,"b":[1,2]}`: 5, `[[[]]]`: 3, `{"a":{"b":"\",["}}`: 3, "[1": 2,
+	} {
+		if got := rawjson.Of([]byte(text)).Count(); got != want {
+			t.Errorf("%s: got %d, want %d", text, got, want)
+		}
+	}
 }

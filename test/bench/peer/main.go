@@ -1,5 +1,5 @@
-// Command peer is AlwaysPullImages as one would write it with
-// controller-runtime: a Defaulter for pods on its webhook server.
+// Command peer implements AlwaysPullImages in the usual way with
+// controller-runtime: a Defaulter for pods on a controller-runtime webhook server.
 package main
 
 import (

@@ -14,12 +14,13 @@ const (
 	keyConfig  = "config"
 	keyAs      = "as"
 	keySetup   = "setup"
+	keyVersion = "kubernetes"
 
 	beforePostern = "before Postern"
 )
 
-// directiveLine is a comment whose first word ends with a colon. All such comments are directives, so that
-// one with a misspelt word is a mistake and not prose.
+// directiveLine matches a comment whose first word ends with a colon. Every such comment is a directive, so
+// the parser reports a misspelt directive instead of reading it as prose.
 var directiveLine = regexp.MustCompile(`^\s*#\s*([A-Za-z][A-Za-z-]*)\s*:(.*)$`)
 
 func directive(line string) (key, value string, ok bool) {
@@ -30,7 +31,7 @@ func directive(line string) (key, value string, ok bool) {
 	return m[1], strings.TrimSpace(m[2]), true
 }
 
-// parser gathers the directives of one file, and the mistakes in them.
+// parser collects the directives of one file and their mistakes.
 type parser struct {
 	example *Example
 	outcome bool
@@ -46,7 +47,7 @@ func (p *parser) at(line int, err error) {
 
 func (p *parser) known(key string) bool {
 	switch strings.ToLower(key) {
-	case keyExpect, keyPlugins, keyConfig, keyAs, keySetup:
+	case keyExpect, keyPlugins, keyConfig, keyAs, keySetup, keyVersion:
 		return true
 	}
 	return false
@@ -86,8 +87,13 @@ func (p *parser) directive(line string) error {
 			return fmt.Errorf("setup: %q, want %q", value, beforePostern)
 		}
 		p.example.Early = true
+	case keyVersion:
+		if !regexp.MustCompile(`^v1\.\d+$`).MatchString(value) {
+			return fmt.Errorf("kubernetes: %q, want the oldest version that has what the example needs, such as v1.35", value)
+		}
+		p.example.Kubernetes = value
 	default:
-		return fmt.Errorf("%q is not one of expect, plugins, config, as, setup, and other comments do not begin with a word and a colon", key)
+		return fmt.Errorf("%q is not one of expect, plugins, config, as, setup, kubernetes, and other comments do not begin with a word and a colon", key)
 	}
 	return nil
 }
@@ -103,7 +109,7 @@ func (p *parser) plugins(value string) error {
 	return nil
 }
 
-// expect takes one of the three forms of an expectation.
+// expect parses one of the three forms of an expectation.
 func (p *parser) expect(value string) error {
 	text, refused := strings.CutPrefix(value, "refused")
 	switch {
@@ -130,7 +136,7 @@ func (p *parser) expect(value string) error {
 	return fmt.Errorf(`expect: %q is none of: stored; refused "a text of the message"; .a.path = a value`, value)
 }
 
-// end says whether the request is to be refused.
+// end records whether the example expects the request to be denied.
 func (p *parser) end(refused string) error {
 	if p.outcome {
 		return errors.New("expect: it is said twice whether this is stored or refused")
@@ -139,7 +145,7 @@ func (p *parser) end(refused string) error {
 	return nil
 }
 
-// missing looks at the directives as a whole.
+// missing checks that the file has an expectation and that its expectations do not conflict.
 func (p *parser) missing() error {
 	switch {
 	case !p.outcome:

@@ -24,7 +24,7 @@ func (d Document) Kind() string {
 // Name is the object's name.
 func (d Document) Name() string { return d.metadata("name") }
 
-// Namespace is the object's namespace, if it says one.
+// Namespace is the object's namespace, if the manifest sets it.
 func (d Document) Namespace() string { return d.metadata("namespace") }
 
 func (d Document) metadata(key string) string {
@@ -33,7 +33,7 @@ func (d Document) metadata(key string) string {
 	return value
 }
 
-// split reads the documents in the lines, which begin after so many others.
+// split reads the documents in the lines. The number of lines before them is added to every line number.
 func split(lines []string, before int) ([]Document, error) {
 	var documents []Document
 	var errs []error
@@ -57,21 +57,21 @@ func split(lines []string, before int) ([]Document, error) {
 	return documents, errors.Join(errs...)
 }
 
-// parse returns no object for a document that is empty.
+// parse parses a document. It returns no object for an empty document.
 func parse(text string) (Document, error) {
 	d := Document{Text: text}
 	if err := yaml.UnmarshalStrict([]byte(text), &d.Object); err != nil {
 		return d, err
 	}
-	// Without a name kubectl apply cannot find it again.
+	// kubectl apply needs a name to find the object again.
 	if d.Object != nil && (d.Kind() == "" || d.Name() == "") {
 		return d, errors.New("it has no kind or no name")
 	}
 	return d, nil
 }
 
-// In returns what the object says at the path, as kubectl -o jsonpath prints it; nothing if the object
-// says nothing.
+// In returns the object's value at the path, as kubectl -o jsonpath prints it. It returns an empty string if
+// the object has no value there.
 func (f Field) In(object map[string]any) (string, error) {
 	path := jsonpath.New(f.Path).AllowMissingKeys(true)
 	if err := path.Parse("{" + f.Path + "}"); err != nil {

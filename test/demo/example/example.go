@@ -1,5 +1,6 @@
-// Package example reads the manifests of the folder examples. Each says in its leading comments what it
-// shows and how it ends, so that the demo can tell whether it did. examples/README.md has the format.
+// Package example reads the manifests of the folder examples. The leading comments of a manifest state what
+// the manifest shows and which outcome it expects. The demo compares the outcome with them.
+// examples/README.md describes the format.
 package example
 
 import (
@@ -8,41 +9,43 @@ import (
 	"strings"
 )
 
-// Example is one manifest and what is expected of it.
+// Example is one manifest and its expected outcome.
 type Example struct {
 	// Name is the file's name without its ending.
 	Name string
-	// Plugins are those of Postern that it needs.
+	// Plugins are the Postern plugins that the example needs.
 	Plugins []string
-	// Config is the name of the file with Postern's AdmissionConfiguration that it needs, or empty.
+	// Config is the name of the AdmissionConfiguration file that the example needs, or empty.
 	Config string
-	// As sends the request; the setup is the admin's.
+	// Kubernetes is the minimum Kubernetes version, such as v1.35, or empty.
+	Kubernetes string
+	// As is the user that sends the request. The admin applies the setup.
 	As User
-	// Early says that the setup is to be there before Postern is.
+	// Early means that the demo applies the setup before it starts Postern.
 	Early bool
-	// Setup are all documents but the last. They have to be stored.
+	// Setup holds all documents but the last. The API server must store all of them.
 	Setup []Document
-	// Request is the last document, which the expectations are about.
+	// Request is the last document. The expectations apply to it.
 	Request Document
-	// Refused is the text that the refusal contains; empty if the request is to be stored.
+	// Refused is a text that the denial must contain. It is empty if the request must be stored.
 	Refused string
-	// Fields are what the stored object is to say.
+	// Fields are the expected values in the stored object.
 	Fields []Field
 }
 
-// User is somebody to impersonate. Without a name it is the admin.
+// User is a user to impersonate. An empty name means the admin.
 type User struct {
 	Name   string
 	Groups []string
 }
 
-// Field is a path into the stored object, as for kubectl -o jsonpath, and the value there.
+// Field is a kubectl -o jsonpath path into the stored object and the expected value at that path.
 type Field struct {
 	Path string
 	Want string
 }
 
-// Parse reads a manifest. The error names every mistake, with its line.
+// Parse reads a manifest. The error lists every mistake with its line.
 func Parse(name, text string) (*Example, error) {
 	e := &Example{Name: name}
 	lines := strings.Split(text, "\n")

@@ -83,6 +83,7 @@ func TestParseMistakes(t *testing.T) {
 		"config elsewhere":        {"# expect: stored\n# config: ../a.yaml\n" + pod, "not the name of a file"},
 		"unknown setup":           {"# expect: stored\n# setup: later\n" + pod, `want "before Postern"`},
 		"early without setup":     {"# expect: stored\n# setup: before Postern\n" + pod, "there is no setup"},
+		"version with a patch":    {"# expect: stored\n# kubernetes: v1.35.1\n" + pod, "want the oldest version"},
 		"no object":               {"# expect: stored\n", "there is no object"},
 		"only separators":         {"# expect: stored\n---\n---\n", "there is no object"},
 		"object without a name":   {"# expect: stored\napiVersion: v1\nkind: Pod\n", "line 2: it has no kind or no name"},
@@ -138,8 +139,20 @@ func TestLoad(t *testing.T) {
 	if got, want := filepath.Base(set.Config()), "admission.yaml"; got != want {
 		t.Errorf("The config is %s, want %s", got, want)
 	}
-	if got, want := set.Examples[1].Lacks([]string{"Priority"}), []string{"AlwaysPullImages"}; !reflect.DeepEqual(got, want) {
+	if got, want := set.Examples[1].Lacks([]string{"Priority"}, "v1.37.1"), []string{"AlwaysPullImages"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("It lacks %v, want %v", got, want)
+	}
+}
+
+func TestLacksKubernetes(t *testing.T) {
+	e, err := example.Parse("01-web", "# kubernetes: v1.35\n# expect: stored\n"+pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]int{"v1.9.1": 1, "v1.30.14": 1, "v1.34.9": 1, "v1.35.0": 0, "v1.37.1": 0, "v1.100.0": 0} {
+		if got := e.Lacks(nil, version); len(got) != want || want == 1 && got[0] != "Kubernetes v1.35" {
+			t.Errorf("With %s it lacks %v", version, got)
+		}
 	}
 }
 

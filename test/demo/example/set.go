@@ -18,8 +18,8 @@ type Set struct {
 
 var fileName = regexp.MustCompile(`^[0-9]{2}-[a-z0-9-]+\.yaml$`)
 
-// Load reads the manifests of a folder. Every YAML file there is an example, or the configuration that
-// examples name.
+// Load reads the manifests of a folder. Every YAML file there must be an example or the configuration that
+// the examples name.
 func Load(dir string) (*Set, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -54,7 +54,8 @@ func Load(dir string) (*Set, error) {
 	return s, s.checkConfigs(others)
 }
 
-// checkConfigs wants one configuration at most, because there is one Postern, and no file that is nothing.
+// checkConfigs checks that the examples name at most one configuration, because the demo runs one Postern. It
+// also checks that every file is an example or that configuration.
 func (s *Set) checkConfigs(others []string) error {
 	var errs []error
 	var config string
@@ -77,7 +78,7 @@ func (s *Set) checkConfigs(others []string) error {
 	return errors.Join(errs...)
 }
 
-// Plugins are those that the examples need together.
+// Plugins returns all plugins that the examples need.
 func (s *Set) Plugins() []string {
 	var names []string
 	for _, e := range s.Examples {
@@ -87,7 +88,7 @@ func (s *Set) Plugins() []string {
 	return slices.Compact(names)
 }
 
-// Config is the path of the configuration that examples need, or empty.
+// Config returns the path of the configuration that the examples need, or an empty string.
 func (s *Set) Config() string {
 	for _, e := range s.Examples {
 		if e.Config != "" {
@@ -97,7 +98,18 @@ func (s *Set) Config() string {
 	return ""
 }
 
-// Lacks returns the plugins of the example that are not among those.
-func (e *Example) Lacks(plugins []string) []string {
-	return slices.DeleteFunc(slices.Clone(e.Plugins), func(name string) bool { return slices.Contains(plugins, name) })
+// Lacks returns the unmet requirements of the example: plugins that are not in the list, and a newer Kubernetes.
+func (e *Example) Lacks(plugins []string, version string) []string {
+	lacks := slices.DeleteFunc(slices.Clone(e.Plugins), func(name string) bool { return slices.Contains(plugins, name) })
+	if minor(version) < minor(e.Kubernetes) {
+		lacks = append(lacks, "Kubernetes "+e.Kubernetes)
+	}
+	return lacks
+}
+
+// minor returns the minor version, such as 35 for v1.35.2, or 0 without a version.
+func minor(version string) int {
+	var n int
+	_, _ = fmt.Sscanf(version, "v1.%d", &n)
+	return n
 }

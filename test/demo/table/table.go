@@ -11,13 +11,12 @@ import (
 
 const (
 	gap = "  "
-	// narrowest is what a column is never made narrower than.
+	// narrowest is the minimum width of a column that is shrunk.
 	narrowest = 8
 )
 
-// Write writes rows in aligned columns, the first row being the headings. Where the table would be wider
-// than it may be, the widest columns are made narrower and their cells go on in further lines. All rows
-// have as many cells as the first.
+// Write writes rows in aligned columns. The first row has the headings. If the table is wider than its
+// limit, Write shrinks the widest columns and wraps their cells. All rows have as many cells as the first.
 func Write(w io.Writer, width int, rows [][]string) error {
 	widths := columnWidths(width, rows)
 	var b strings.Builder
@@ -65,8 +64,8 @@ func columnWidths(width int, rows [][]string) []int {
 	return widths
 }
 
-// wrap breaks a text at blanks, before a dot or after a comma, and in the middle of a word only where
-// there is none of these.
+// wrap breaks a text at blanks, before a dot or after a comma. It breaks a word only if the text has no such
+// place.
 func wrap(text string, width int) []string {
 	var lines []string
 	rest := []rune(strings.TrimSpace(text))

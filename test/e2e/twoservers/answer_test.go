@@ -9,21 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// answer is what a request led to, without what is different each time.
+// answer is the normalised result of a request: values that differ between two runs are removed.
 type answer struct {
 	code            int
 	reason, message string
-	details         object // {} if there are none
+	details         object // {} if the Status has no details
 	warnings        []string
-	// object is the stored one, nil if there is none; in a dry run that of the response.
+	// object is the stored object, or nil if no object is stored. In a dry run it is the object of the response.
 	object object
-	// byPostern says that the API server has the denial from Postern.
+	// byPostern reports whether Postern denied the request.
 	byPostern bool
 }
 
 func (a *answer) allowed() bool { return a.code < http.StatusMultipleChoices }
 
-// byWebhook begins every denial of a webhook's.
+// byWebhook matches the prefix that the API server adds to every denial of a webhook.
 var byWebhook = regexp.MustCompile(`^admission webhook "[a-z-]+\.postern\.dev" denied the request: `)
 
 func newAnswer(r reply) answer {
@@ -40,8 +40,8 @@ func newAnswer(r reply) answer {
 	return a
 }
 
-// normalise takes out what is random or a matter of time. generated is what the name of the object was
-// generated from, if it was.
+// normalise removes random values and times. generated is the generateName of the object, if the object has a
+// generated name.
 func (a *answer) normalise(generated string) {
 	replace := tokenVolume
 	if generated != "" {
@@ -67,10 +67,10 @@ func (a *answer) normalise(generated string) {
 	}
 }
 
-// tokenVolume is a volume that ServiceAccount has named.
+// tokenVolume matches the name of a volume that the ServiceAccount plugin has added.
 var tokenVolume = regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`)
 
-// masked is a copy of a JSON value with other texts.
+// masked returns a copy of a JSON value in which mask is applied to every string.
 func masked(value any, mask func(string) string) any {
 	switch v := value.(type) {
 	case object:
@@ -94,8 +94,8 @@ func masked(value any, mask func(string) string) any {
 	return value
 }
 
-// holds reports whether a JSON value has all that part has: the fields of maps, and lists as a whole, whose
-// elements may have more fields. What is null in part must not be there.
+// holds reports whether a JSON value contains part. A map may have more fields than part. A list must have the same
+// length as in part, but its elements may have more fields. A field that is null in part must not be set.
 func holds(value, part any) bool {
 	switch p := part.(type) {
 	case object:
@@ -125,7 +125,7 @@ func holds(value, part any) bool {
 	return value == part
 }
 
-// text is for messages.
+// text formats a JSON value for messages.
 func text(value any) string {
 	out, err := json.Marshal(value)
 	if err != nil {

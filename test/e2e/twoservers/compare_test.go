@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ofInTree is what a server with the plugin of its own has to answer.
+// ofInTree returns the expected answer of the in-tree server.
 func (s *step) ofInTree() want {
 	w := s.Want
 	if s.Differs == nil {
@@ -27,7 +27,8 @@ func (s *step) ofInTree() want {
 	if len(d.Object) > 0 {
 		w.Object = runtime.DeepCopyJSON(w.Object)
 		for path, value := range d.Object {
-			// It cannot fail for what is decoded from JSON, and if it did, the expectation would not be met.
+			// SetNestedField cannot fail for values that are decoded from JSON. If it failed, the comparison would
+			// fail too.
 			_ = unstructured.SetNestedField(w.Object, value, strings.Split(path, ".")...)
 		}
 	}
@@ -40,7 +41,7 @@ func set[T any](field, value *T) {
 	}
 }
 
-// check returns how an answer is not what is wanted.
+// check returns an error that describes how the answer differs from the expected answer.
 func (w want) check(a answer) error {
 	if a.allowed() != w.Allowed || !w.Allowed && (a.code != w.Code || a.reason != w.Reason || !w.says(a.message)) {
 		return fmt.Errorf("got %s, want %s", verdict(a.code, a.reason, a.message), verdict(w.Code, w.Reason, w.Message))
@@ -54,8 +55,8 @@ func (w want) check(a answer) error {
 	return nil
 }
 
-// says compares a message, which may be given by its beginning and three dots: the API server may go on with
-// all that it has compared.
+// says reports whether the message is the expected message. If the expected message ends with "…", the message must
+// only start with the text before it, because the API server may append all values that it has compared.
 func (w want) says(message string) bool {
 	if start, ok := strings.CutSuffix(w.Message, "…"); ok {
 		return strings.HasPrefix(message, start)
@@ -70,8 +71,8 @@ func verdict(code int, reason, message string) string {
 	return fmt.Sprintf("%d %s %q", code, reason, message)
 }
 
-// compare returns how the answers of the two servers differ where they should not, and do not where they
-// should.
+// compare returns an error for each unexpected difference between the answers of the two servers, and for each
+// expected difference that does not occur.
 func (s *step) compare(inTree, postern answer) error {
 	d := difference{}
 	if s.Differs != nil {
@@ -88,7 +89,7 @@ func (s *step) compare(inTree, postern answer) error {
 		return nil
 	}
 	if d.InTree.Allowed != nil {
-		// Only one of them has a status, and only one has stored something.
+		// One answer is a Status and the other one is an object, so no other field can be compared.
 		return field("verdict", true, inTree.allowed(), postern.allowed())
 	}
 	errs := []error{

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestComparison is about what the comparison finds, because all scenarios together would pass if it found
-// nothing.
+// TestComparison tests that the comparison finds differences. If it found none, all scenarios would pass.
 func TestComparison(t *testing.T) {
 	t.Parallel()
 	denied := func(code int, reason, message string) answer {
@@ -21,7 +20,7 @@ func TestComparison(t *testing.T) {
 		name            string
 		step            *step
 		inTree, postern answer
-		want            string // in the error; none if empty
+		want            string // a part of the error, or empty if no error is expected
 	}{
 		{"nothing", &step{}, denied(403, "Forbidden", "no"), denied(403, "Forbidden", "no"), ""},
 		{"a code", &step{}, denied(500, "Forbidden", "no"), denied(403, "Forbidden", "no"), "the code differs"},
@@ -65,7 +64,7 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestWant is about what the expectation of a step finds.
+// TestWant tests that check finds an answer that differs from the expected answer of a step.
 func TestWant(t *testing.T) {
 	t.Parallel()
 	w := want{Allowed: true, Object: object{"a": []any{object{"b": "c"}}, "gone": nil}}

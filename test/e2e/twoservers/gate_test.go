@@ -17,11 +17,11 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// gate stands between a Postern and its API server. While it is shut, no news of namespaces come through, as
-// if the API server were slow to tell. Whatever Postern asks for is answered.
+// gate is a proxy between a Postern and its API server. While the gate is shut, it holds back the watch events of
+// namespaces, as if the API server sent them late. The gate forwards all other requests.
 type gate struct {
 	server *httptest.Server
-	// shut is held while no news come through.
+	// shut is locked while the gate holds back watch events.
 	shut sync.Mutex
 }
 
@@ -47,7 +47,7 @@ func startGate(t *testing.T, c *e2e.Cluster) *gate {
 	return g
 }
 
-// kubeconfig is one by which Postern goes through the gate.
+// kubeconfig returns a kubeconfig with the address of the gate.
 func (g *gate) kubeconfig(t *testing.T, c *e2e.Cluster) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(c.PosternKubeconfig(t, g.server.URL))
@@ -71,7 +71,7 @@ type gated struct {
 	gate *gate
 }
 
-// Read waits with what it has read.
+// Read reads from the watch and returns the data once the gate is open.
 func (b gated) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.gate.shut.Lock()
@@ -79,7 +79,7 @@ func (b gated) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lookedUp is how many namespaces with the prefix Postern has asked for by name.
+// lookedUp returns how many get requests Postern has sent for namespaces with the prefix.
 func lookedUp(t *testing.T, c *e2e.Cluster, prefix string) int {
 	t.Helper()
 	return len(c.Audit(t, func(e e2e.AuditEvent) bool {

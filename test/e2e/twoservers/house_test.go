@@ -13,12 +13,12 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// enough is how many scenarios a plugin has to have.
+// enough is the minimum number of scenarios of a plugin.
 const enough = 5
 
 var serverList = regexp.MustCompile(`--admission-control strings.*Comma-delimited list of: ([A-Za-z, ]+)\.`)
 
-// shared are the plugins that both this build of Postern and kube-apiserver have.
+// shared returns the plugins that exist both in this build of Postern and in kube-apiserver.
 func shared(t *testing.T) []string {
 	t.Helper()
 	dir, err := controlplane.Build(t.Context(), "", io.Discard, "kube-apiserver")
@@ -39,7 +39,7 @@ func shared(t *testing.T) []string {
 	})
 }
 
-// TestEveryPluginHasScenarios is about plugins that nobody compared.
+// TestEveryPluginHasScenarios tests that each shared plugin has the minimum number of scenarios.
 func TestEveryPluginHasScenarios(t *testing.T) {
 	t.Parallel()
 	plugins := shared(t)
@@ -61,7 +61,7 @@ func TestEveryPluginHasScenarios(t *testing.T) {
 	}
 }
 
-// TestDifferencesAreDocumented is about users, who do not read scenarios.
+// TestDifferencesAreDocumented tests that the README of each plugin documents every difference in its scenarios.
 func TestDifferencesAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range shared(t) {
@@ -78,7 +78,7 @@ func TestDifferencesAreDocumented(t *testing.T) {
 	}
 }
 
-// differencesIn is what the README of a plugin says about differences, on one line.
+// differencesIn returns the section about differences of a plugin's README as one line.
 func differencesIn(t *testing.T, plugin string) string {
 	t.Helper()
 	pattern := filepath.Join("..", "..", "..", "pkg", "admissions", "*", strings.ToLower(plugin), "README.md")
@@ -97,5 +97,5 @@ func differencesIn(t *testing.T, plugin string) string {
 	return words(section)
 }
 
-// words is a text with single blanks.
+// words returns the text with every sequence of white space replaced by one blank.
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,6 +1,6 @@
-// Package twoservers compares Postern with kube-apiserver from end to end: the same requests go to two API
-// servers, one with a plugin of its own and one with that of Postern, and their answers and what they store
-// have to be equal. See README.md.
+// Package twoservers compares Postern with kube-apiserver from end to end. The tests send the same requests to two
+// API servers. The first one runs the in-tree plugin, the second one calls Postern's plugin. The answers and the
+// stored objects must be equal. See README.md.
 package twoservers
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// suite lends nothing: every API server here has flags of its own.
+// suite has no shared control planes, because every API server of these tests needs specific flags.
 var suite = e2e.NewSuite(0, controlplane.Options{})
 
 func TestMain(m *testing.M) {

@@ -12,11 +12,11 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// attempts is how often a namespace and a pod are applied together.
+// attempts is the number of namespaces that are applied together with a pod.
 const attempts = 20
 
-// TestNamespaceAndPodAreAppliedTogether is about plugins that look at the namespace of a pod: it may be so new
-// that their cache does not have it yet.
+// TestNamespaceAndPodAreAppliedTogether tests plugins that read the namespace of a pod. The cache of such a plugin
+// may not contain a new namespace yet.
 func TestNamespaceAndPodAreAppliedTogether(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{})
@@ -32,7 +32,7 @@ func TestNamespaceAndPodAreAppliedTogether(t *testing.T) {
 	applyAll(t, c, "untold")
 	g.shut.Unlock()
 	t.Logf("The cache lacked %d of %d namespaces", lookedUp(t, c, "told"), attempts)
-	// Each is looked up by one of the two halves at least.
+	// The mutating or the validating webhook looks up each namespace at least once.
 	if got := lookedUp(t, c, "untold"); got < attempts {
 		t.Errorf("While the cache had no news, Postern looked %d namespaces up, want %d at least", got, attempts)
 	}
@@ -51,7 +51,7 @@ func applyAll(t *testing.T, c *e2e.Cluster, prefix string) {
 	}
 }
 
-// applyBoth applies a namespace and a pod in it, which is to get the namespace's selector.
+// applyBoth applies a namespace and a pod in it. The pod must get the node selector of the namespace.
 func applyBoth(ctx context.Context, c *e2e.Cluster, name string) error {
 	options := metav1.ApplyOptions{FieldManager: "twoservers", Force: true}
 	ns := corev1ac.Namespace(name).WithAnnotations(map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "of=" + name})

@@ -4,25 +4,28 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// pair is the two servers of a plugin.
+// pair holds the two API servers that are compared for a plugin.
 type pair struct {
 	*file
 	plugin, config  string
 	inTree, postern *server
 	webhook         *e2e.Postern
-	// called is the scenario that is set up already on the server with Postern.
+	// called is the scenario whose set-up already exists on the server with Postern.
 	called *scenario
 }
 
@@ -35,7 +38,8 @@ func (f *file) needsBefore() bool {
 	return false
 }
 
-// write makes the file for --admission-control-config-file, if there is a configuration, and returns its name.
+// write writes the plugin's configuration, if any, to a file for --admission-control-config-file and returns the
+// name of the file.
 func (f *file) write(t *testing.T, plugin string) string {
 	t.Helper()
 	if f.Configuration == nil {
@@ -55,7 +59,7 @@ func (f *file) write(t *testing.T, plugin string) string {
 	return path
 }
 
-// gates are the flags of all three processes.
+// gates returns the feature gate flags, which all three processes get.
 func (p *pair) gates() []string {
 	if p.FeatureGates == "" {
 		return nil
@@ -63,7 +67,7 @@ func (p *pair) gates() []string {
 	return []string{"--feature-gates=" + p.FeatureGates}
 }
 
-// ofPlugin are the flags of both processes that have the plugin.
+// ofPlugin returns the flags of the two processes that run the plugin: the in-tree API server and Postern.
 func (p *pair) ofPlugin() []string {
 	if p.config == "" {
 		return p.PluginFlags
@@ -71,18 +75,19 @@ func (p *pair) ofPlugin() []string {
 	return append([]string{"--admission-control-config-file=" + p.config}, p.PluginFlags...)
 }
 
-// without are the flags of an API server that does not have the plugin of its own.
+// without returns the flags of an API server on which the in-tree plugin is disabled.
 func (p *pair) without() []string {
 	return slices.Concat(p.APIServerFlags, p.gates(), []string{"--disable-admission-plugins=" + p.plugin})
 }
 
-// with are the flags of one that has.
+// with returns the flags of an API server on which the in-tree plugin is enabled.
 func (p *pair) with() []string {
 	return slices.Concat(p.APIServerFlags, p.gates(), []string{"--enable-admission-plugins=" + p.plugin}, p.ofPlugin())
 }
 
-// start starts both servers at a time, and then Postern. What is to be there before the plugin is made between
-// the two; for this the first server is started without the plugin, and once more with it.
+// start starts both servers in parallel, and then Postern. The objects that must exist before the plugin is enabled
+// are created after the servers have started and before Postern starts. If there are such objects, the in-tree server
+// is first started without the plugin, and then restarted with it.
 func (p *pair) start(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,7 +125,7 @@ func (p *pair) start(t *testing.T) {
 	p.startPostern(t, c)
 }
 
-// stop stops the server with the plugin of its own.
+// stop stops the in-tree server.
 func (p *pair) stop(t *testing.T, plane *controlplane.ControlPlane) {
 	t.Helper()
 	if plane == nil {
@@ -134,8 +139,8 @@ func (p *pair) stop(t *testing.T, plane *controlplane.ControlPlane) {
 	}
 }
 
-// startWebhook starts the webhook of somebody else, if there is one in the scenario. To register it belongs to
-// the set-up.
+// startWebhook starts the third-party webhook of the scenario, if any. The set-up of the scenario registers the
+// webhook.
 func (s *scenario) startWebhook(t *testing.T) {
 	t.Helper()
 	if s.LaterWebhook == nil {
@@ -145,7 +150,16 @@ func (s *scenario) startWebhook(t *testing.T) {
 	if s.LaterWebhook.Reinvoked {
 		policy = admissionregistrationv1.IfNeededReinvocationPolicy
 	}
-	c := e2e.StartWebhook(t, s.LaterWebhook.Patch).Configuration("zz-"+s.namespace(), s.namespace(), policy)
+	w := e2e.StartWebhook(t, s.LaterWebhook.Patch)
+	if resource := s.LaterWebhook.Resource; resource != "" {
+		group, name := path.Split(resource)
+		gv, err := schema.ParseGroupVersion(strings.TrimSuffix(group, "/"))
+		if err != nil {
+			t.Fatalf("The later webhook of %q: %v", s.Name, err)
+		}
+		w.Resource = gv.WithResource(name)
+	}
+	c := w.Configuration("zz-"+s.namespace(), s.namespace(), policy)
 	registration, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +167,7 @@ func (s *scenario) startWebhook(t *testing.T) {
 	s.Setup = append(s.Setup, registration)
 }
 
-// prepare makes the namespaces and what was there before the plugin.
+// prepare creates the namespaces and the objects that must exist before the plugin is enabled.
 func (p *pair) prepare(t *testing.T) {
 	t.Helper()
 	for i := range p.Scenarios {
@@ -177,20 +191,20 @@ func (p *pair) startPostern(t *testing.T, c *e2e.Cluster) {
 	p.webhook = c.LaunchPostern(t, e2e.Options{Plugins: []string{p.plugin}, Flags: flags})
 	p.webhook.AwaitReady(t)
 	if p.plugin == "AlwaysAdmit" {
-		// There is nothing that it would be called for.
+		// Postern registers no webhook for AlwaysAdmit.
 		return
 	}
 	p.webhook.AwaitRegistered(t)
 	p.awaitCalled(t)
 }
 
-// halves are the two ways in which Postern is called, by the kind of configuration.
+// halves maps the kind of each webhook configuration to the phase in which the API server calls Postern.
 var halves = map[string]string{
 	"MutatingWebhookConfiguration": "mutate", "ValidatingWebhookConfiguration": "validate",
 }
 
-// awaitCalled waits until the API server calls all that Postern has registered. For this the first scenario has
-// to have requests that each half is called for.
+// awaitCalled waits until the API server calls all webhooks that Postern has registered. Therefore the first scenario
+// must contain requests that match the mutating and the validating webhooks.
 func (p *pair) awaitCalled(t *testing.T) {
 	t.Helper()
 	s := &p.Scenarios[0]

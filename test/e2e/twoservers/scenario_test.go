@@ -13,68 +13,75 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// file has the scenarios of one plugin, and what the servers have to be started with for them.
+// file holds the scenarios of one plugin, and the options of the servers for these scenarios.
 type file struct {
-	// APIServerFlags are further ones of both API servers.
+	// APIServerFlags are additional flags of both API servers.
 	APIServerFlags []string `json:"apiServerFlags"`
-	// FeatureGates are those of both API servers and of Postern.
+	// FeatureGates are the feature gates of both API servers and of Postern.
 	FeatureGates string `json:"featureGates"`
-	// PluginFlags are the plugin's own: of the API server that has it, and of Postern.
+	// PluginFlags are the flags of the plugin. They are passed to the in-tree API server and to Postern.
 	PluginFlags []string `json:"pluginFlags"`
-	// Configuration is that of the plugin. One file with it goes to both.
+	// Configuration is the configuration of the plugin. The in-tree API server and Postern read the same file.
 	Configuration json.RawMessage `json:"configuration"`
 	Scenarios     []scenario      `json:"scenarios"`
 }
 
-// scenario is something that happens in a namespace of its own, on both servers.
+// scenario is a sequence of requests in its own namespace. It is played on both servers.
 type scenario struct {
-	// Name is what it shows, as a sentence.
+	// Name is a sentence that describes the expected behaviour.
 	Name string `json:"name"`
-	// Namespace is the metadata of the namespace. Without a name it is called after the scenario.
+	// Namespace is the metadata of the namespace. The name defaults to a name derived from the scenario's name.
 	Namespace object `json:"namespace"`
-	// Before are objects that were there before the plugin was.
+	// Before lists the objects that are created before the plugin is enabled.
 	Before []object `json:"before"`
-	// Setup are objects that are made while it is there.
+	// Setup lists the objects that are created while the plugin is enabled.
 	Setup []object `json:"setup"`
-	// LaterWebhook is one of somebody else, called after Postern for pods of the namespace.
+	// LaterWebhook is a third-party webhook. Both API servers call it after their plugins and after Postern.
 	LaterWebhook *laterWebhook `json:"laterWebhook"`
 	Steps        []step        `json:"steps"`
+	// Recording is a file of audit events. The requests of these events are sent after the steps.
+	Recording string `json:"recording"`
 }
 
-// laterWebhook changes every new pod in the same way.
+// laterWebhook is a mutating webhook that applies the same patch to every new object of a resource.
 type laterWebhook struct {
-	Patch string `json:"patch"` // a JSON patch
-	// Reinvoked says that it is called again when a later plugin or webhook changed the pod, and so has the last
-	// word.
+	// Resource is a resource such as networking.k8s.io/v1/ingresses. It defaults to v1/pods. For a namespaced
+	// resource, the webhook is called only for the namespace of the scenario.
+	Resource string `json:"resource"`
+	Patch    string `json:"patch"` // a JSON patch
+	// Reinvoked sets the reinvocation policy IfNeeded: the API server calls the webhook again if a later plugin or
+	// webhook has modified the object.
 	Reinvoked bool `json:"reinvoked"`
 }
 
 type object = map[string]any
 
-// step is one request. Exactly one of the verbs is given; create, update, patch and apply have (part of) the
-// object, the others its kind and name.
+// step is one request. Exactly one of the verbs is set. Create, update, patch and apply contain the object or a part
+// of the object. The other verbs contain the kind and the name of the object.
 type step struct {
 	Create  object `json:"create"`
-	Update  object `json:"update"` // merged into the object as it is, and all of it is written
+	Update  object `json:"update"` // merged into the stored object, and the complete result is sent
 	Patch   object `json:"patch"`  // a strategic merge patch
-	Apply   object `json:"apply"`  // server-side
+	Apply   object `json:"apply"`  // a server-side apply
 	Delete  object `json:"delete"`
 	Connect object `json:"connect"`
-	// Subresource is one of the object's; a Binding or an Eviction is one of a pod, a TokenRequest one of a service
-	// account.
+	// DeleteOptions is the body of a delete request.
+	DeleteOptions object `json:"deleteOptions"`
+	// Subresource is a subresource of the object. The parent of a Binding or an Eviction is a pod. The parent of a
+	// TokenRequest is a service account.
 	Subresource string `json:"subresource"`
-	// As is the user, the admin if not set. Rights come from roles in the set-up.
+	// As is the user of the request. It defaults to the admin. The set-up grants other users their permissions.
 	As     string `json:"as"`
 	DryRun bool   `json:"dryRun"`
-	// Try says how the step is tried before it counts, for plugins that do nothing in a dry run: for real until the
-	// answer is the wanted one, or not at all.
+	// Try overrides the dry run that precedes the step. It is for plugins that ignore dry-run requests. The step is
+	// either repeated without dry run until the answer is as wanted, or sent only once.
 	Try try `json:"try"`
-	// Want is what is expected of both servers, of the first one as far as Differs does not say otherwise.
+	// Want is the expected answer of both servers. Differs overrides it for the in-tree server.
 	Want    want        `json:"want"`
 	Differs *difference `json:"differs"`
 }
 
-// try is in a dry run if not set.
+// try is the way in which a step is tried. The default is a dry run.
 type try string
 
 const (
@@ -82,39 +89,40 @@ const (
 	tryOnce try = "once"
 )
 
-// want is the answer: either allowed, or code, reason and message of a denial.
+// want is the expected answer: either allowed, or the code, reason and message of a denial.
 type want struct {
 	Allowed bool   `json:"allowed"`
 	Code    int    `json:"code"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// By is api-server for a refusal that is not the plugin's.
+	// By is api-server if the API server itself denies the request, not the plugin.
 	By       string   `json:"by"`
 	Warnings []string `json:"warnings"`
-	// Object is a part of the stored object (in a dry run, of the answer). What is null must not be there.
+	// Object is a part of the stored object, or of the response object in a dry run. A field with the value null
+	// must not be set.
 	Object object `json:"object"`
 }
 
-// difference is one that stays.
+// difference is an intended difference between kube-apiserver and Postern.
 type difference struct {
-	// InTree is what the server with the plugin of its own does instead.
+	// InTree is the answer of the in-tree server where it differs.
 	InTree inTree `json:"inTree"`
-	// Because is the reason.
+	// Because is the reason for the difference.
 	Because string `json:"because"`
-	// README is a phrase of what the plugin's README says about it.
+	// README is the phrase in the plugin's README that documents the difference.
 	README string `json:"readme"`
 }
 
-// inTree has only what differs.
+// inTree holds only the fields of the answer that differ.
 type inTree struct {
 	Allowed  *bool     `json:"allowed"`
 	Code     *int      `json:"code"`
 	Reason   *string   `json:"reason"`
 	Message  *string   `json:"message"`
 	Warnings *[]string `json:"warnings"`
-	// Details are those of the status, {} for none.
+	// Details are the details of the Status. {} means that the Status has no details.
 	Details *object `json:"details"`
-	// Object has the differing fields of the object by path, such as spec.tolerations.
+	// Object maps the path of each differing field of the object, such as spec.tolerations, to its value.
 	Object map[string]any `json:"object"`
 }
 
@@ -143,6 +151,13 @@ func load(t *testing.T, plugin string) *file {
 			t.Fatalf("%s has two scenarios in namespace %s", path, s.namespace())
 		}
 		seen[s.namespace()] = true
+		if s.Recording != "" {
+			recorded, err := replay(s.Recording)
+			if err != nil {
+				t.Fatalf("%s: %s: reading %s: %v", path, s.Name, s.Recording, err)
+			}
+			s.Steps = append(s.Steps, recorded...)
+		}
 		for j, step := range s.Steps {
 			if err := step.check(); err != nil {
 				t.Fatalf("%s: %s: step %d: %v", path, s.Name, j+1, err)
@@ -157,7 +172,7 @@ func load(t *testing.T, plugin string) *file {
 
 func (s *scenario) namespace() string { return fmt.Sprint(s.Namespace["name"]) }
 
-// slug makes a name for a namespace of a sentence.
+// slug converts a sentence to a valid namespace name.
 func slug(sentence string) string {
 	text := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(sentence), "-")
 	return strings.Trim(text[:min(len(text), 60)], "-")
@@ -190,7 +205,7 @@ func (s *step) check() error {
 	return nil
 }
 
-// object is what the request is about, and how it is sent.
+// object returns the object of the request and the verb of the request.
 func (s *step) object() (object, string) {
 	switch {
 	case s.Create != nil:

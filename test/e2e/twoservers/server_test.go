@@ -47,7 +47,7 @@ func newServer(t *testing.T, plane *controlplane.ControlPlane) *server {
 	return &server{plane, restmapper.NewDiscoveryRESTMapper(groups)}
 }
 
-// request is one to the API server.
+// request is a request to the API server.
 type request struct {
 	method, path string
 	query        url.Values
@@ -56,7 +56,7 @@ type request struct {
 	as           string
 }
 
-// reply is what came back.
+// reply is a response of the API server.
 type reply struct {
 	code     int
 	body     object
@@ -103,16 +103,16 @@ func (s *server) send(ctx context.Context, r request) (reply, error) {
 	return out, errors.Join(errs...)
 }
 
-// strict has the API server refuse fields that it does not know, which are typing errors here.
+// strict makes the API server reject unknown fields. In a scenario, an unknown field is a typing error.
 func strict() url.Values { return url.Values{"fieldValidation": {"Strict"}} }
 
-// place is where an object is, or would be.
+// place is the URL path of an object, which need not exist.
 type place struct{ collection, name string }
 
 func (p place) item() string { return p.collection + "/" + p.name }
 
-// find returns the place of an object. A Binding and an Eviction are about a pod, a TokenRequest is about a
-// service account.
+// find returns the place of an object. The place of a Binding or an Eviction is its pod. The place of a TokenRequest is
+// its service account.
 func (s *server) find(o object, namespace string) (place, error) {
 	u := &unstructured.Unstructured{Object: o}
 	gvk := u.GroupVersionKind()
@@ -153,7 +153,7 @@ func (s *server) get(ctx context.Context, p place) (object, error) {
 	return r.body, nil
 }
 
-// make creates an object of a set-up.
+// make creates an object of the set-up.
 func (s *server) make(ctx context.Context, o object, namespace string) error {
 	p, err := s.find(o, namespace)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *server) make(ctx context.Context, o object, namespace string) error {
 	return err
 }
 
-// request makes the request of a step that is about the object at a place.
+// request returns the request of a step for the object at a place.
 func (s *server) request(ctx context.Context, st *step, at place, namespace string) (request, error) {
 	o, verb := st.object()
 	o, err := s.withUIDs(ctx, o, namespace)
@@ -197,6 +197,11 @@ func (s *server) request(ctx context.Context, st *step, at place, namespace stri
 		r.query.Set("fieldManager", "twoservers")
 	case "delete":
 		r.method, r.body = http.MethodDelete, nil
+		if st.DeleteOptions != nil {
+			if r.body, err = s.withUIDs(ctx, st.DeleteOptions, namespace); err != nil {
+				return r, err
+			}
+		}
 	case "connect":
 		r.method, r.body = http.MethodPost, nil
 		r.query.Set("command", "true")
@@ -205,7 +210,7 @@ func (s *server) request(ctx context.Context, st *step, at place, namespace stri
 	return r, nil
 }
 
-// merged is an object as it is, with changes.
+// merged returns the stored object with the changes merged into it.
 func (s *server) merged(ctx context.Context, at place, changes object) (object, error) {
 	have, err := s.get(ctx, at)
 	if err != nil {

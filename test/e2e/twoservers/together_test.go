@@ -25,8 +25,7 @@ const (
 	patience = 5 * time.Minute
 )
 
-// TestAllPluginsTogether runs every plugin at once, but for the one that denies everything, on an API server as
-// it is by default, and creates many pods.
+// TestAllPluginsTogether runs every plugin except AlwaysDeny on an API server with default flags, and creates many pods.
 func TestAllPluginsTogether(t *testing.T) {
 	t.Parallel()
 	o := suite.AllPlugins(t)
@@ -64,12 +63,12 @@ func TestAllPluginsTogether(t *testing.T) {
 		t.Errorf("%v calls failed", failed)
 	}
 	checkPod(t, api, ns)
-	// This is what the kernel calls VmRSS.
+	// The metric is the value VmRSS of the kernel.
 	memory := p.Metric(t, "process_resident_memory_bytes") / (1 << 20)
 	t.Logf("%d plugins, %d pods in %.1f s with %d workers: Postern has %.1f MiB of memory", len(o.Plugins), podsToCreate, took.Seconds(), workers, memory)
 }
 
-// setUpTogether makes what the plugins look at, and returns the namespace.
+// setUpTogether creates the objects that the plugins read, and returns the namespace.
 func setUpTogether(t *testing.T, c *e2e.Cluster) string {
 	t.Helper()
 	s := newServer(t, c.ControlPlane)
@@ -93,7 +92,7 @@ func setUpTogether(t *testing.T, c *e2e.Cluster) string {
 	return ns
 }
 
-// together is a pod that most plugins have something to do for.
+// together returns a pod that most plugins mutate or validate.
 func together(name string, i int) *corev1.Pod {
 	special := "special"
 	return &corev1.Pod{
@@ -111,7 +110,7 @@ func calls(t *testing.T, p *e2e.Postern, phase string) float64 {
 	return p.Metric(t, "postern_webhook_requests_total", `service="/pods"`, fmt.Sprintf("phase=%q", phase))
 }
 
-// checkConfigurations wants one webhook of each kind for pods, whatever plugins run.
+// checkConfigurations checks that exactly one mutating and one validating webhook are registered for pods.
 func checkConfigurations(t *testing.T, api kubernetes.Interface) {
 	t.Helper()
 	hooks := api.AdmissionregistrationV1()
@@ -140,7 +139,7 @@ func checkConfigurations(t *testing.T, api kubernetes.Interface) {
 	}
 }
 
-// createAll creates the pods with as many workers, or fails the test.
+// createAll creates the pods with several workers. It fails the test if a request fails.
 func createAll(t *testing.T, api kubernetes.Interface, ns string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -171,7 +170,7 @@ func createAll(t *testing.T, api kubernetes.Interface, ns string) {
 	}
 }
 
-// checkPod looks for the traces that plugins have left, those that are in Postern alone and others.
+// checkPod checks that a stored pod contains the changes of the plugins.
 func checkPod(t *testing.T, api kubernetes.Interface, ns string) {
 	t.Helper()
 	pods, err := api.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})

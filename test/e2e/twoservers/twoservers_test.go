@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// settleBound is how long a server may take until it answers as wanted, after the set-up of a scenario:
-	// plugins see new objects through a watch.
+	// settleBound is the maximum time after the set-up of a scenario until a server gives the expected answer. Plugins
+	// observe new objects through a watch.
 	settleBound = 10 * time.Second
 	settlePause = 50 * time.Millisecond
 )
 
-// TestTwoServers plays every scenario on both servers. Each plugin has two servers of its own, in which it
-// alone is not where it is in the other.
+// TestTwoServers plays every scenario on both servers. Each plugin has its own pair of servers. The two servers differ
+// only in where this plugin runs: in the API server or in Postern.
 func TestTwoServers(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range shared(t) {
@@ -66,8 +66,8 @@ func (p *pair) play(t *testing.T, s *scenario) {
 	}
 }
 
-// settled plays a step in a dry run until the answer is the wanted one, or long enough, and then plays it. A step
-// may say that it is tried for real, or not at all.
+// settled plays a step in a dry run until the answer is the expected one or settleBound has passed, and then plays the
+// step for real. A step with try is repeated without dry run, or is sent only once.
 func (s *server) settled(t *testing.T, st *step, w want, namespace string) answer {
 	t.Helper()
 	for end := time.Now().Add(settleBound); st.Try != tryOnce && time.Now().Before(end); time.Sleep(settlePause) {
@@ -89,7 +89,7 @@ func (s *server) settled(t *testing.T, st *step, w want, namespace string) answe
 	return a
 }
 
-// play sends the request of a step and looks at what is stored then.
+// play sends the request of a step and reads the stored object after the request.
 func (s *server) play(ctx context.Context, st *step, namespace string, dryRun bool) (answer, error) {
 	o, verb := st.object()
 	at, err := s.find(o, namespace)
@@ -127,8 +127,8 @@ func (s *server) play(ctx context.Context, st *step, namespace string, dryRun bo
 	return a, nil
 }
 
-// ofDryRun leaves out what a dry run does not tell: the answer to a request for a subresource may be a mere
-// status, and nothing is stored.
+// ofDryRun removes the expectations that cannot be checked in a dry run. The answer to a subresource request may be only
+// a Status, and no object is stored.
 func (s *step) ofDryRun(w want) want {
 	if o, _ := s.object(); s.Delete != nil || o["kind"] == "Binding" || o["kind"] == "Eviction" || !w.Allowed {
 		w.Object = nil
@@ -145,7 +145,7 @@ func (s *server) setUp(t *testing.T, sc *scenario) {
 	}
 }
 
-// cleanUp removes what is in the namespace of no scenario: the next one is not to see it.
+// cleanUp deletes the objects outside the namespace of the scenario, so that the next scenario does not observe them.
 func (s *server) cleanUp(t *testing.T, sc *scenario) {
 	t.Helper()
 	objects := slices.Clone(sc.Setup)

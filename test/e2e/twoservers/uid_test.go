@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// anyUID is a uid that an API server has made, as in an owner reference.
+// anyUID matches a uid that an API server has generated, for example in an owner reference.
 var anyUID = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 
-// uidOf stands for what only the API server knows.
+// uidOf matches a placeholder for the uid of an object, which only the API server knows.
 var uidOf = regexp.MustCompile(`uid of ([A-Z][A-Za-z]+) ([a-z0-9.-]+)`)
 
-// withUIDs is an object with the uids that it asks for.
+// withUIDs returns the object with each placeholder replaced by the uid.
 func (s *server) withUIDs(ctx context.Context, o object, namespace string) (object, error) {
 	document, err := json.Marshal(o)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Run runs the cases of the plugin whose package is being tested.
+// Run runs the cases of the plugin in the package under test.
 func Run(t *testing.T, p *admit.Plugin) {
 	t.Helper()
 	cases, err := Load("testdata")
@@ -28,13 +28,14 @@ func Run(t *testing.T, p *admit.Plugin) {
 	}
 }
 
-// Context is the test's, with a logger whose lines appear where it fails.
+// Context returns the context of the test, with a logger that writes to the log of
+// the test.
 func Context(tb testing.TB) context.Context {
 	tb.Helper()
 	return klog.NewContext(tb.Context(), ktesting.NewLogger(tb, ktesting.NewConfig(ktesting.Verbosity(2))))
 }
 
-// Check runs one case and returns what is not as it wants it.
+// Check runs one case and returns the differences from the wanted outcome.
 func (c *Case) Check(ctx context.Context, p *admit.Plugin) []string {
 	s, err := c.Serve(ctx, p)
 	var wrong *admit.PluginError

@@ -18,12 +18,13 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
-// obedient is a plugin that does what the annotations of a pod say.
+// obedient is a plugin that follows the annotations of a pod.
 func obedient() *admit.Plugin {
 	return &admit.Plugin{
-		Name:     "Obedient",
-		Rules:    []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update, admissionv1.Delete)},
-		Features: map[featuregate.Feature]featuregate.FeatureSpec{"Stern": {Default: false, PreRelease: featuregate.Alpha}},
+		Configurable: true,
+		Name:         "Obedient",
+		Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update, admissionv1.Delete)},
+		Features:     map[featuregate.Feature]featuregate.FeatureSpec{"Stern": {Default: false, PreRelease: featuregate.Alpha}},
 		New: func(d admit.Deps, config []byte) (admit.Handler, error) {
 			if string(config) == "bad" {
 				return admit.Handler{}, errors.New("bad is bad")
@@ -147,7 +148,7 @@ func TestCheck(t *testing.T) {
 		"may anything":                {"authorize: [{verb: '*', resource: '*', name: '*'}]\n" + create("may: things") + "want: {allowed: true}", ""},
 		"another may":                 {"authorize: [{user: bob, verb: use, resource: things, name: it}]\n" + create("may: things") + `want: {allowed: false, message: 'pods "web" is forbidden: may not: '}`, ""},
 		"may not, with a reason":      {"authorize: [{verb: use, resource: things, name: it, allowed: false, reason: because}]\n" + create("may: things") + `want: {allowed: false, message: 'pods "web" is forbidden: may not: because'}`, ""},
-		"nobody to ask":               {"authorize: [{verb: use, resource: things, name: it, error: asleep}]\n" + create("may: things") + "want: {failure: 500, message: 'asking for a subject access review: asleep'}", ""},
+		"nobody to ask":               {"authorize: [{verb: use, resource: things, name: it, error: asleep}]\n" + create("may: things") + "want: {failure: 500, message: 'creating a SubjectAccessReview: asleep'}", ""},
 		"bad configuration":           {"config: bad\nwant: {configError: bad is bad}", ""},
 		"bad otherwise":               {"config: bad\nwant: {configError: worse}", "Got configuration error"},
 		"good configuration":          {"want: {configError: bad is bad}", "Got error <nil>"},

@@ -21,21 +21,22 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Case is one file of testdata: what there is, what is asked, what is wanted.
+// Case is one file of testdata: the cluster, the requests and the wanted outcome.
 type Case struct {
-	// File is where the case was read from.
+	// File is the path of the file.
 	File string `json:"-"`
 
-	// Config is the plugin's configuration: a document, or a string with its text.
+	// Config is the configuration of the plugin: a document, or a string with its
+	// text.
 	Config json.RawMessage `json:"config"`
-	// Features are the gates that are not at their default.
+	// Features are the feature gates with a value other than the default.
 	Features map[string]bool `json:"features"`
-	// Flags are those of the plugin's flags that are not at their default.
+	// Flags are the flags of the plugin with a value other than the default.
 	Flags map[string]string `json:"flags"`
 	// Cluster holds the objects that exist.
 	Cluster []json.RawMessage `json:"cluster"`
-	// Authorize lists the access reviews that are answered yes, or otherwise if
-	// they say so. All others are answered no.
+	// Authorize lists access reviews and their answers. The default answer of a
+	// listed review is yes. All other reviews are answered no.
 	Authorize []Access `json:"authorize"`
 	// Errors makes calls of the API server fail.
 	Errors []CallError `json:"errors"`
@@ -48,7 +49,7 @@ type Case struct {
 	Want    *Want    `json:"want"`
 	// Steps are several requests to one process, in order.
 	Steps []Step `json:"steps"`
-	// Parity is how the plugin of kube-apiserver differs, on purpose.
+	// Parity describes the intended differences from the plugin of kube-apiserver.
 	Parity Parity `json:"parity"`
 }
 
@@ -60,9 +61,9 @@ type Step struct {
 	Want    Want            `json:"want"`
 }
 
-// Parity says where the plugin of kube-apiserver answers otherwise.
+// Parity describes how the outcome of kube-apiserver's plugin differs.
 type Parity struct {
-	// Skip is why the case cannot be had from it at all.
+	// Skip is the reason why the case cannot run against kube-apiserver's plugin.
 	Skip string `json:"skip"`
 	// Code is that of its denials, and Reason goes with it: an error that is no
 	// status is a 500 without one.
@@ -72,24 +73,25 @@ type Parity struct {
 	Message string `json:"message"`
 }
 
-// Want is the outcome. What is not there is wanted empty: no warning, no audit
-// annotation, no change, no write.
+// Want is the wanted outcome. An absent field means an empty value: no warning, no
+// audit annotation, no change, no write.
 type Want struct {
 	// ConfigError is the error of the plugin's constructor, Failure the HTTP
 	// status of a request that could not be decided. Otherwise Allowed is there.
 	ConfigError string `json:"configError"`
 	Failure     int    `json:"failure"`
 	Allowed     *bool  `json:"allowed"`
-	// Reason and Code are those of Forbidden where neither is there.
+	// Reason and Code default to those of Forbidden.
 	Reason  string `json:"reason"`
 	Code    int32  `json:"code"`
 	Message string `json:"message"`
-	// Warnings and Audit are those of both phases together.
+	// Warnings and Audit are the combined warnings and audit annotations of both
+	// phases.
 	Warnings []string          `json:"warnings"`
 	Audit    map[string]string `json:"audit"`
 	// Object is the whole object after the change.
 	Object json.RawMessage `json:"object"`
-	// Writes are the calls of the API server that change something.
+	// Writes are the API calls that change something.
 	Writes []Write `json:"writes"`
 }
 
@@ -118,7 +120,7 @@ func Load(dir string) ([]*Case, error) {
 	return cases, nil
 }
 
-// Name is the sentence that the file name is.
+// Name returns the name of the file as a sentence.
 func (c *Case) Name() string { return strings.TrimSuffix(filepath.Base(c.File), ".yaml") }
 
 // Parse reads one case. A field that does not exist is an error.
@@ -138,7 +140,7 @@ func Parse(data []byte) (*Case, error) {
 	return c, c.check(bytes.HasPrefix(data, []byte("#")))
 }
 
-// steps makes a step of a single request.
+// steps returns the steps of the case. A single request is one step.
 func (c *Case) steps() error {
 	single, many := c.Request != nil, c.Steps != nil
 	switch {
@@ -155,7 +157,7 @@ func (c *Case) steps() error {
 	return nil
 }
 
-// check returns what makes the case meaningless.
+// check returns an error if the case is meaningless.
 func (c *Case) check(commented bool) error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -179,7 +181,7 @@ func (c *Case) check(commented bool) error {
 	return errors.Join(errs...)
 }
 
-// complete fills in what a denial says where nothing else is wanted.
+// complete sets the defaults of a wanted denial.
 func (w *Want) complete() error {
 	switch {
 	case w.Failure != 0 && w.Allowed != nil:
@@ -207,8 +209,8 @@ func (w *Want) complete() error {
 	return nil
 }
 
-// ConfigData returns the configuration as the plugin gets it, nil if there is
-// none.
+// ConfigData returns the configuration as the plugin receives it, or nil if there
+// is none.
 func (c *Case) ConfigData() ([]byte, error) {
 	if len(c.Config) == 0 {
 		return nil, nil

@@ -10,10 +10,10 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// random stands in a wanted string for five characters that are made up.
+// random stands for five generated characters in a wanted string.
 const random = "?????"
 
-// Differences returns what is not as wanted.
+// Differences returns the differences between the outcome and the wanted outcome.
 func (w *Want) Differences(got *Outcome) []string {
 	var out []string
 	differ := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -71,8 +71,8 @@ func nonNil(m map[string]string) map[string]string {
 	return m
 }
 
-// DiffJSON compares two documents. Where the wanted one has ????? the other may
-// have anything of that length, the same at every place that wants the same.
+// DiffJSON compares two documents. ????? in the wanted document matches any string
+// of that length. The same string must match at every place.
 func DiffJSON(got, want []byte) string {
 	var g, w any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(got, &g); err != nil {
@@ -124,7 +124,7 @@ func fits(pattern, s string) bool {
 	return len(s) == len(pattern) && strings.HasPrefix(s, before) && strings.HasSuffix(s, after)
 }
 
-// DiffWrites compares the calls that changed something.
+// DiffWrites compares the API calls that changed something.
 func (w *Want) DiffWrites(got []Write) []string {
 	var out []string
 	want := w.Writes

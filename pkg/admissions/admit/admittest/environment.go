@@ -23,10 +23,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 )
 
-// Access is one access review and its answer. "*" is anything; a User that is not
-// there is anybody; all else has to be equal.
+// Access is one access review and its answer. "*" matches anything. An absent User
+// matches any user. All other fields must be equal.
 type Access struct {
 	User        string `json:"user"`
 	Verb        string `json:"verb"`
@@ -35,18 +36,20 @@ type Access struct {
 	Subresource string `json:"subresource"`
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
-	// Allowed is true where it is not there.
+	// Allowed defaults to true.
 	Allowed *bool  `json:"allowed"`
 	Reason  string `json:"reason"`
-	// Error is that the review could not be had.
+	// Error makes the access review fail.
 	Error string `json:"error"`
+	// EvaluationError is the error of an authorizer of the API server.
+	EvaluationError string `json:"evaluationError"`
 }
 
-// CallError makes calls of the API server fail. "*" is anything.
+// CallError makes calls of the API server fail. "*" matches anything.
 type CallError struct {
 	Verb     string `json:"verb"`
 	Resource string `json:"resource"`
-	// Code is 500 where it is not there.
+	// Code defaults to 500.
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 }
@@ -58,7 +61,7 @@ type Environment struct {
 	Informers informers.SharedInformerFactory
 	Mapper    meta.RESTMapper
 	Clock     *clocktesting.FakeClock
-	// Background is what plugins want to do beside the requests.
+	// Background holds the functions that plugins run beside the requests.
 	Background []func(context.Context)
 
 	access []Access
@@ -92,8 +95,8 @@ func (c *Case) Environment() (*Environment, error) {
 	return e, nil
 }
 
-// decodeStrictly returns the typed object, or an unstructured one of a kind that
-// k8s.io/api does not have.
+// decodeStrictly returns the typed object. For a kind that k8s.io/api does not
+// have, it returns an unstructured object.
 func decodeStrictly(raw []byte) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal(raw, &u.Object); err != nil {
@@ -119,7 +122,7 @@ func decodeStrictly(raw []byte) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Deps is what a plugin gets of the cluster, with the gates that it looks at.
+// Deps returns the dependencies of the plugin, with the given feature gates.
 func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Deps, error) {
 	gate := featuregate.NewFeatureGate()
 	if err := gate.Add(p.Features); err != nil {
@@ -130,7 +133,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 	}
 	return admit.Deps{
 		Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, RESTMapper: e.Mapper,
-		Authorize: admit.NewAuthorize(e.Client), Features: gate, Clock: e.Clock,
+		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock,
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil
 }
@@ -145,8 +148,8 @@ func (c *Case) flags(p *admit.Plugin) (map[string]string, error) {
 	return c.Flags, nil
 }
 
-// Decide answers an access review as the case has it.
-func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) (allowed bool, reason string, err error) {
+// Decide answers an access review according to the case.
+func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) (admit.Decision, error) {
 	for _, x := range e.access {
 		same := x.User == "" || is(x.User, user)
 		for _, pair := range [][2]string{{x.Verb, a.Verb}, {x.Group, a.Group}, {x.Resource, a.Resource}, {x.Subresource, a.Subresource}, {x.Namespace, a.Namespace}, {x.Name, a.Name}} {
@@ -156,11 +159,11 @@ func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) 
 			continue
 		}
 		if x.Error != "" {
-			return false, "", errors.New(x.Error)
+			return admit.Decision{}, errors.New(x.Error)
 		}
-		return x.Allowed == nil || *x.Allowed, x.Reason, nil
+		return admit.Decision{Allowed: x.Allowed == nil || *x.Allowed, Reason: x.Reason, EvaluationError: x.EvaluationError}, nil
 	}
-	return false, "", nil
+	return admit.Decision{}, nil
 }
 
 func is(pattern, s string) bool { return pattern == "*" || pattern == s }
@@ -175,8 +178,8 @@ func (e *Environment) review(action clienttesting.Action) (bool, runtime.Object,
 		return true, nil, apierrors.NewBadRequest("an access review without resource attributes")
 	}
 	out := review.DeepCopy()
-	var err error
-	out.Status.Allowed, out.Status.Reason, err = e.Decide(review.Spec.User, *review.Spec.ResourceAttributes)
+	d, err := e.Decide(review.Spec.User, *review.Spec.ResourceAttributes)
+	out.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason, EvaluationError: d.EvaluationError}
 	return true, out, err
 }
 

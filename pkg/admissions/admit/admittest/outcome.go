@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Outcome is what became of a request after both phases.
+// Outcome is the outcome of a request after both phases.
 type Outcome struct {
 	Allowed  bool
 	Status   metav1.Status
@@ -23,7 +23,7 @@ type Outcome struct {
 	// Object is the object after the phases, Changed says that it is another one.
 	Object  []byte
 	Changed bool
-	// Failure is the answer where the request could not be decided.
+	// Failure is the answer to a request that could not be decided.
 	Failure *HTTPError
 }
 
@@ -52,8 +52,21 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 // play sends a request through one phase, and once more after a change: plugins
 // are called again when a later webhook changed the object.
 func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, out *Outcome) error {
+	called, err := s.called(ctx, phase, ar)
+	if err != nil {
+		return err
+	}
 	resp, err := s.Post(ctx, phase, ar)
+	if violation := s.violation.Load(); violation != nil {
+		return errors.New(*violation)
+	}
+	if err == nil && !called {
+		return s.silent(resp)
+	}
 	if failure, ok := errors.AsType[*HTTPError](err); ok {
+		if !called {
+			return fmt.Errorf("the API server would not call, but the plugin fails: %w", failure)
+		}
 		out.Allowed, out.Failure = false, failure
 		return nil
 	}

@@ -33,7 +33,7 @@ type Request struct {
 	Namespace   *string         `json:"namespace"`
 }
 
-// User is who asks.
+// User is the user who sends the request.
 type User struct{ authenticationv1.UserInfo }
 
 // UnmarshalJSON also takes a bare name.
@@ -62,7 +62,7 @@ func (r *Request) check() error {
 	return err
 }
 
-// Admission returns the request as the API server would send it.
+// Admission returns the request in the form that the API server sends.
 func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 	main := r.Object
 	switch r.Operation {
@@ -115,7 +115,7 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 	return ar, nil
 }
 
-// resource returns what the request is for.
+// resource returns the resource of the request.
 func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, string) {
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	sub := ""

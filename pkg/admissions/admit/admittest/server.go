@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -16,10 +17,12 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/conditions"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// syncTimeout is for informers of fakes, which have all there is at once.
+// syncTimeout bounds the sync of informers. Fake clients return all objects at
+// once.
 const syncTimeout = 30 * time.Second
 
 // Server is one plugin behind the router and TLS, in a cluster of its own.
@@ -30,6 +33,10 @@ type Server struct {
 
 	http *httptest.Server
 	stop context.CancelFunc
+	// webhooks are the compiled webhooks of each phase.
+	webhooks map[string][]*conditions.Webhook
+	// violation is the first violation of the contract of admit.Func.
+	violation atomic.Pointer[string]
 }
 
 // Serve starts the plugin in the cluster of the case. An error of the plugin's
@@ -51,8 +58,11 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Environment: e}
-	s.Service, err = admit.Family{Name: "plugin", Plugins: []*admit.Plugin{p}}.Service(deps, map[string][]byte{p.Name: config})
+	s.Service, err = admit.Family{Name: "plugin", Plugins: []*admit.Plugin{s.guarded(p)}}.Service(deps, map[string][]byte{p.Name: config})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.compile(); err != nil {
 		return nil, err
 	}
 	var services []router.AdmissionService
@@ -74,7 +84,7 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 	return s, nil
 }
 
-// sync starts the informers that were asked for and waits for them.
+// sync starts the requested informers and waits until they are synced.
 func (e *Environment) sync(ctx context.Context) error {
 	e.Informers.StartWithContext(ctx)
 	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
@@ -102,7 +112,7 @@ func (s *Server) Has(phase string) bool {
 	return s.Service.Validate != nil
 }
 
-// HTTPError is an answer that is no AdmissionReview.
+// HTTPError is an answer that is not an AdmissionReview.
 type HTTPError struct {
 	Code int
 	Body string

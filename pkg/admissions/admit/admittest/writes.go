@@ -10,7 +10,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Write is one call of the API server that changes something.
+// Write is one API call that changes something.
 type Write struct {
 	Verb        string `json:"verb"`
 	Resource    string `json:"resource"`
@@ -21,7 +21,7 @@ type Write struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// writes returns those of the calls that changed something.
+// writes returns the calls that changed something.
 func writes(actions []clienttesting.Action) ([]Write, error) {
 	var out []Write
 	for _, a := range actions {
@@ -43,7 +43,7 @@ func writes(actions []clienttesting.Action) ([]Write, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", w.Verb, w.Resource, err)
 		}
-		// An access review is a question.
+		// An access review changes nothing.
 		if !strings.HasSuffix(w.Resource, "accessreviews") {
 			out = append(out, w)
 		}

@@ -18,9 +18,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// attributes is one request as a plugin of kube-apiserver sees it, and takes its
-// annotations and warnings. Kind and resource are those that the object was
-// converted to.
+// attributes implements admission.Attributes for one request, and records the
+// annotations and warnings of the plugin. Kind and resource are those that the API
+// server converted the object to.
 type attributes struct {
 	admission.Attributes
 
@@ -38,8 +38,8 @@ func newAttributes(r *admit.Request) (*attributes, error) {
 	return &attributes{Attributes: record, request: r}, nil
 }
 
-// operationOptions returns the options of the request, or nil. The interface must
-// not hold a nil pointer: plugins compare it with nil.
+// operationOptions returns the options of the request, or nil. Plugins compare the
+// interface with nil, so it must not hold a nil pointer.
 func operationOptions(r *admit.Request) (runtime.Object, error) {
 	if len(r.Options.Raw) == 0 {
 		return nil, nil
@@ -80,9 +80,9 @@ func (a *attributes) AddAnnotation(key, value string) error {
 }
 
 // AddAnnotationWithLevel implements admission.Attributes, with its checks of the
-// key. A webhook's annotations are logged at the level Metadata, so what is meant
-// for a higher level is left out rather than shown too early. The API server puts
-// the webhook's name in the place of the key's domain.
+// key. The API server logs the annotations of a webhook at the level Metadata, so
+// AddAnnotationWithLevel drops annotations for a higher level. The API server replaces
+// the domain of the key with the name of the webhook.
 func (a *attributes) AddAnnotationWithLevel(key, value string, level auditinternal.Level) error {
 	if err := a.Attributes.AddAnnotationWithLevel(key, value, level); err != nil {
 		return err //nolint:wrapcheck // the plugin's own words

@@ -15,13 +15,13 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// initialize gives the plugin what it wants of what there is. The interfaces are
-// those of k8s.io/apiserver/pkg/admission/initializer, in its order. It has some
-// more, such as the quota configuration: a plugin that cannot do without them
-// says so when its initialization is validated.
+// initialize injects the dependencies that the plugin wants, by the interfaces of
+// k8s.io/apiserver/pkg/admission/initializer, in the same order. It does not support
+// all of them, such as the quota configuration. A plugin that needs such a dependency
+// fails when its initialization is validated.
 func initialize(plugin admission.Interface, d admit.Deps) {
 	if p, ok := plugin.(interface{ SetDrainedNotification(<-chan struct{}) }); ok {
-		// Never closed: when the last request is drained, the process ends.
+		// The channel is never closed. The process ends when the last request is drained.
 		p.SetDrainedNotification(make(chan struct{}))
 	}
 	if p, ok := plugin.(interface {
@@ -55,8 +55,9 @@ func initialize(plugin admission.Interface, d admit.Deps) {
 	}
 }
 
-// newAuthorizer returns an authorizer that asks by access reviews. What is not
-// allowed is no opinion, as in a chain of authorizers where none had one.
+// newAuthorizer returns an authorizer that creates access reviews. A request that is
+// not allowed gets DecisionNoOpinion, as from a chain of authorizers without an
+// opinion.
 func newAuthorizer(ask admit.AuthorizeFunc) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		d, err := ask(ctx, reviewOf(a))
@@ -71,8 +72,8 @@ func newAuthorizer(ask admit.AuthorizeFunc) authorizer.Authorizer {
 	})
 }
 
-// reviewOf leaves out field and label selectors: they only narrow what is asked
-// for, so without them nobody is allowed more.
+// reviewOf drops field and label selectors. Selectors only narrow a request, so a
+// review without them never allows more.
 func reviewOf(a authorizer.Attributes) authorizationv1.SubjectAccessReviewSpec {
 	var spec authorizationv1.SubjectAccessReviewSpec
 	if u := a.GetUser(); u != nil {

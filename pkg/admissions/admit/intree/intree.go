@@ -1,9 +1,9 @@
-// Package intree runs an admission plugin that was written for kube-apiserver's
-// own interface, k8s.io/apiserver/pkg/admission, as a plugin of this program. So
-// a plugin that is compiled into a forked API server moves out in one line.
+// Package intree adapts an admission plugin for kube-apiserver's own interface,
+// k8s.io/apiserver/pkg/admission, to admit.Plugin. So a plugin that is compiled into a
+// forked API server moves out in one line.
 //
-// A plugin here sees the objects of k8s.io/api, never internal types: one that
-// asserts those is not for us.
+// An adapted plugin gets the objects of k8s.io/api. A plugin that asserts internal
+// types cannot be adapted.
 package intree
 
 import (
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -20,12 +21,12 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Plugin returns the plugin that factory makes, by kube-apiserver's name, for the
-// requests that the rules describe. The operations for which the plugin says that
-// it does not handle them are left out also where a rule has them. What it writes
-// outside the object, and its failure policy, are for the caller to set.
+// Plugin returns an admit.Plugin for the plugin that factory makes, with its name in
+// kube-apiserver, for the requests that the rules match. A request with an operation
+// that the plugin does not handle is admitted. The caller sets SideEffects and
+// FailurePolicy.
 func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.Plugin {
-	return &admit.Plugin{Name: name, Rules: rules, New: func(d admit.Deps, config []byte) (admit.Handler, error) {
+	return &admit.Plugin{Name: name, Rules: rules, Configurable: true, New: func(d admit.Deps, config []byte) (admit.Handler, error) {
 		plugin, err := start(d, config, factory)
 		if err != nil {
 			return admit.Handler{}, err
@@ -45,9 +46,9 @@ func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.P
 	}}
 }
 
-// start makes the plugin and gives it what it wants. Feature gates panic when
-// they are asked for one that they do not have, which is a mistake in how the
-// plugin was added and stops the start like any other.
+// start makes the plugin and injects its dependencies. A feature gate panics if a
+// plugin asks for an unknown feature. start returns that panic as an error, because it
+// is an error of the program that adds the plugin.
 func start(d admit.Deps, config []byte, factory admission.Factory) (plugin admission.Interface, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -72,8 +73,8 @@ func start(d admit.Deps, config []byte, factory admission.Factory) (plugin admis
 	return plugin, nil
 }
 
-// adapt makes a Func of Admit or Validate. The error is returned as it is, so
-// that its text, code and reason are those of kube-apiserver.
+// adapt makes a Func of Admit or Validate. As in kube-apiserver, an error that is a
+// status with a code below 500 denies the request, with its text, code and reason.
 func adapt(plugin admission.Interface, decide func(context.Context, admission.Attributes, admission.ObjectInterfaces) error, objects admission.ObjectInterfaces) admit.Func {
 	return func(ctx context.Context, r *admit.Request) error {
 		if !plugin.Handles(admission.Operation(r.Operation)) {
@@ -83,6 +84,12 @@ func adapt(plugin admission.Interface, decide func(context.Context, admission.At
 		if err != nil {
 			return err
 		}
-		return decide(warning.WithWarningRecorder(ctx, a), a, objects)
+		err = decide(warning.WithWarningRecorder(ctx, a), a, objects)
+		// Upstream: k8s.io/apiserver ErrorToAPIStatus looks at the error itself and not
+		// at the errors that it wraps.
+		if _, ok := err.(apierrors.APIStatus); ok {
+			return admit.Deny(err)
+		}
+		return err
 	}
 }

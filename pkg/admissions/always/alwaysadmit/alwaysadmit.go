@@ -1,15 +1,16 @@
-// Package alwaysadmit admits everything, which is what happens without it too: it
-// exists so that a list of plugins that names it is taken. See README.md.
+// Package alwaysadmit admits every request, which is also the default without it. It
+// exists so that a list of plugins may name it. See README.md.
 package alwaysadmit
 
 import "github.com/postern-dev/postern/pkg/admissions/admit"
 
-// Plugin is AlwaysAdmit. It has no half, so nothing is registered for it.
+// Plugin is AlwaysAdmit. It neither mutates nor validates, so no webhook is
+// registered for it.
 //
 // Upstream: plugin/pkg/admission/admit.
 var Plugin = &admit.Plugin{
 	Name: "AlwaysAdmit",
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
-		return admit.Handler{}, admit.NoConfig(data)
+	New: func(admit.Deps, []byte) (admit.Handler, error) {
+		return admit.Handler{}, nil
 	},
 }

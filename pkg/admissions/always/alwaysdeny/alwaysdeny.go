@@ -1,5 +1,5 @@
-// Package alwaysdeny denies every change, everywhere or in the namespaces that are
-// to be frozen. See README.md.
+// Package alwaysdeny denies every change, either everywhere or in the configured
+// namespaces. See README.md.
 package alwaysdeny
 
 import (
@@ -11,12 +11,13 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Plugin is AlwaysDeny. Its rule is the handler's: the condition in it comes from
-// the configuration.
+// Plugin is AlwaysDeny. The handler returns the rule, because the configuration
+// determines its condition.
 //
 // Upstream: plugin/pkg/admission/deny.
 var Plugin = &admit.Plugin{
-	Name: "AlwaysDeny",
+	Name:         "AlwaysDeny",
+	Configurable: true,
 	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {
@@ -37,9 +38,9 @@ func (c config) validate(_ context.Context, r *admit.Request) error {
 	return nil
 }
 
-// namespaceOf returns the namespace that a request changes something in. That of a
-// Namespace object is its own name; the request does not have it as its namespace
-// where the name was generated.
+// namespaceOf returns the namespace that a request changes. A Namespace object
+// belongs to the namespace of its own name. The API server leaves the namespace of
+// such a request empty if the name was generated.
 func namespaceOf(r *admit.Request) string {
 	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" {
 		return r.Name

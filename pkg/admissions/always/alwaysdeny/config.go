@@ -4,14 +4,15 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
 )
 
-// config is the plugin's configuration. kube-apiserver's plugin has none; here it
-// has to be said how far the denial goes, because all of it stops a cluster.
+// config is the plugin's configuration. kube-apiserver's plugin has none. Here the
+// scope of the denial is required, because denying everything stops a cluster.
 type config struct {
-	// Namespaces are those in which everything is denied.
+	// Namespaces are the namespaces in which every change is denied.
 	Namespaces []string `json:"namespaces"`
-	// Everywhere denies everything in all namespaces and outside of them.
+	// Everywhere denies every change, of cluster-scoped objects too.
 	Everywhere bool `json:"everywhere"`
 }
 
@@ -26,15 +27,15 @@ func load(data []byte) (config, error) {
 	case !c.Everywhere && len(c.Namespaces) == 0:
 		return c, admit.InvalidField("namespaces", "list the namespaces in which everything is to be denied, or say everywhere: true")
 	}
-	return c, admit.CheckNamespaces("namespaces", c.Namespaces)
+	return c, namespaces.CheckNames("namespaces", c.Namespaces)
 }
 
 func (c config) denies(namespace string) bool {
 	return c.Everywhere || slices.Contains(c.Namespaces, namespace)
 }
 
-// condition is the CEL for requests that may have to be denied, "" for all. The
-// names are those of namespaces, so there is nothing in them to escape.
+// condition is the CEL for requests that the plugin may deny, or "" for all
+// requests. The names are valid names of namespaces, so they need no escaping.
 func (c config) condition() string {
 	if c.Everywhere {
 		return ""

@@ -1,5 +1,5 @@
-// Package certificateapproval lets a certificate signing request be approved, or
-// denied, only by those who may approve for its signer. See README.md.
+// Package certificateapproval denies the approval or denial of a certificate signing request to users who may
+// not approve for its signer. See README.md.
 package certificateapproval
 
 import (
@@ -9,6 +9,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
 )
 
 // Plugin is CertificateApproval.
@@ -21,30 +22,27 @@ var Plugin = &admit.Plugin{
 		Operations: []admissionv1.Operation{admissionv1.Update},
 		Condition:  condition(),
 	}},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: approval{d.Authorize}.validate}, nil
 	},
 }
 
-// condition is false for those who may approve.
+// condition is false for users who may approve for the signer.
 func condition() string {
 	signer := admit.CELValue("oldObject.spec.signerName", "''")
-	return signer + " == '' || " + admit.NotAuthorizedForSigner("approve", signer)
+	return signer + " == '' || " + signers.NotAuthorized("approve", signer)
 }
 
 type approval struct {
 	authorize admit.AuthorizeFunc
 }
 
-// validate looks at the old object: the new one could name another signer, though
-// the API server does not let it through.
+// validate checks the signer of the old object: the new object could name another signer, although the API
+// server drops such a change.
 func (a approval) validate(ctx context.Context, r *admit.Request) error {
 	csr, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return admit.WrongType(r, "CertificateSigningRequest", r.OldObject)
+		return signers.WrongType(r, "CertificateSigningRequest", r.OldObject)
 	}
-	return a.authorize.CheckSigner(ctx, r, "approve", "approve requests with", csr.Spec.SignerName)
+	return signers.Check(ctx, a.authorize, r, "approve", "approve requests with", csr.Spec.SignerName)
 }

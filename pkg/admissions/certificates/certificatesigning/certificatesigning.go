@@ -1,5 +1,5 @@
-// Package certificatesigning lets a certificate be issued only by those who may
-// sign for the signer of its request. See README.md.
+// Package certificatesigning denies issuing a certificate to users who may not sign for the signer of its
+// request. See README.md.
 package certificatesigning
 
 import (
@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
 )
 
 // Plugin is CertificateSigning.
@@ -23,21 +24,18 @@ var Plugin = &admit.Plugin{
 		Operations: []admissionv1.Operation{admissionv1.Update},
 		Condition:  condition(),
 	}},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: signing{d.Authorize}.validate}, nil
 	},
 }
 
-// condition is false where neither the certificate nor the conditions change, and
-// for those who may sign. What has no signer is no request.
+// condition is false if neither the certificate nor the conditions change, and for users who may sign. An
+// object without a signer is not a certificate signing request.
 func condition() string {
 	signer := admit.CELValue("oldObject.spec.signerName", "''")
 	return signer + " == '' || " + admit.CELValue("object.spec.signerName", "''") + " == '' || (" +
 		"(" + differ("status.certificate", "''") + " || " + differ("status.conditions", "[]") + ")" +
-		" && " + admit.NotAuthorizedForSigner("sign", signer) + ")"
+		" && " + signers.NotAuthorized("sign", signer) + ")"
 }
 
 func differ(path, absent string) string {
@@ -51,14 +49,14 @@ type signing struct {
 func (s signing) validate(ctx context.Context, r *admit.Request) error {
 	old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return admit.WrongType(r, "CertificateSigningRequest", r.OldObject)
+		return signers.WrongType(r, "CertificateSigningRequest", r.OldObject)
 	}
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return admit.WrongType(r, "CertificateSigningRequest", r.Object)
+		return signers.WrongType(r, "CertificateSigningRequest", r.Object)
 	}
 	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && apiequality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
 		return nil
 	}
-	return s.authorize.CheckSigner(ctx, r, "sign", "sign requests with", old.Spec.SignerName)
+	return signers.Check(ctx, s.authorize, r, "sign", "sign requests with", old.Spec.SignerName)
 }

@@ -1,5 +1,5 @@
-// Package certificatesubjectrestriction keeps certificates of clients out of the
-// group system:masters, which may do everything. See README.md.
+// Package certificatesubjectrestriction denies client certificates for the group system:masters, which no
+// authorizer restricts. See README.md.
 package certificatesubjectrestriction
 
 import (
@@ -11,6 +11,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/certrequest"
 )
 
 // masters is the group that no authorizer restricts.
@@ -24,13 +26,10 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{{
 		Group: certificatesv1.GroupName, Resources: []string{"certificatesigningrequests"},
 		Operations: []admissionv1.Operation{admissionv1.Create},
-		// What has no signer is no request.
+		// An object without a signer is not a certificate signing request.
 		Condition: admit.CELValue("object.spec.signerName", "''") + " in ['', '" + certificatesv1.KubeAPIServerClientSignerName + "']",
 	}},
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(admit.Deps, []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: validate}, nil
 	},
 }
@@ -38,12 +37,12 @@ var Plugin = &admit.Plugin{
 func validate(_ context.Context, r *admit.Request) error {
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return admit.WrongType(r, "CertificateSigningRequest", r.Object)
+		return signers.WrongType(r, "CertificateSigningRequest", r.Object)
 	}
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
-	parsed, err := admit.ParseCSR(csr.Spec.Request)
+	parsed, err := certrequest.Parse(csr.Spec.Request)
 	if err != nil {
 		return admit.Forbidden(r, fmt.Errorf("failed to parse CSR: %w", err))
 	}

@@ -1,5 +1,5 @@
-// Package clustertrustbundleattest lets a trust bundle be published in the name of a
-// signer only by those who may attest for it. See README.md.
+// Package clustertrustbundleattest denies publishing a trust bundle of a signer to users who may not attest
+// for the signer. See README.md.
 package clustertrustbundleattest
 
 import (
@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
 )
 
 const clusterTrustBundle featuregate.Feature = "ClusterTrustBundle"
@@ -31,35 +32,31 @@ var Plugin = &admit.Plugin{
 		Condition:  condition(),
 	}},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{clusterTrustBundle: {Default: true, PreRelease: featuregate.GA}},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		if !d.Features.Enabled(clusterTrustBundle) {
-			// Upstream: the plugin stays, and does nothing.
-			return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
+			return admit.Handler{}, nil
 		}
 		return admit.Handler{Validate: attest{d.Authorize}.validate}, nil
 	},
 }
 
-// condition is false for a bundle without a signer, for what the garbage collector
-// changes, and for those who may attest. What has no spec is no bundle.
+// condition is false for a bundle without a signer, for changes of the garbage collector, and for users who
+// may attest. An object without a spec is not a bundle.
 func condition() string {
 	signer := admit.CELValue("object.spec.signerName", "''")
 	return admit.CELValue("object.spec", "null") + " == null || (" + signer + " != '' && !(" + onlyCollected() + ") && " +
-		admit.NotAuthorizedForSigner("attest", signer) + ")"
+		signers.NotAuthorized("attest", signer) + ")"
 }
 
-// onlyCollected is the CEL of isOnlyCollected.
+// onlyCollected is isOnlyCollected in CEL.
 func onlyCollected() string {
 	collected := "['ownerReferences', 'finalizers', 'managedFields', 'selfLink']"
 	object, old := admit.CELValue("object.metadata", "{}"), admit.CELValue("oldObject.metadata", "{}")
 	return strings.Join([]string{
 		"request.operation == 'UPDATE'",
 		admit.CELValue("oldObject.spec", "null") + " == object.spec",
-		object + ".all(k, k in " + collected + " || (k in " + old + " && " + old + "[k] == object.metadata[k]))",
-		old + ".all(k, k in " + collected + " || k in " + object + ")",
+		"!" + admit.CELAny(object, "k", "!(k in "+collected+" || (k in "+old+" && "+old+"[k] == object.metadata[k]))"),
+		"!" + admit.CELAny(old, "k", "!(k in "+collected+" || k in "+object+")"),
 	}, " && ")
 }
 
@@ -67,18 +64,17 @@ type attest struct {
 	authorize admit.AuthorizeFunc
 }
 
-// validate looks at the new object, because the API server does not let the signer
-// of a bundle change.
+// validate checks the new object, because the API server does not let the signer of a bundle change.
 func (a attest) validate(ctx context.Context, r *admit.Request) error {
 	signer, ok := signerOf(r.Object)
 	if !ok {
-		// Upstream: it is the old object that is told.
-		return admit.WrongType(r, "ClusterTrustBundle", r.OldObject)
+		// Upstream: the message describes the old object.
+		return signers.WrongType(r, "ClusterTrustBundle", r.OldObject)
 	}
 	if signer == "" || (r.Operation == admissionv1.Update && isOnlyCollected(r.Object, r.OldObject)) {
 		return nil
 	}
-	return a.authorize.CheckSigner(ctx, r, "attest", "attest for", signer)
+	return signers.Check(ctx, a.authorize, r, "attest", "attest for", signer)
 }
 
 func signerOf(obj runtime.Object) (signer string, ok bool) {
@@ -93,9 +89,8 @@ func signerOf(obj runtime.Object) (signer string, ok bool) {
 	return "", false
 }
 
-// isOnlyCollected reports whether the objects differ in nothing but what the
-// garbage collector changes, or a migration of the storage, both of which may
-// attest for nobody.
+// isOnlyCollected reports whether the objects differ only in fields that the garbage collector or a storage
+// migration changes. Neither of them may attest for any signer.
 //
 // Upstream: pkg/registry/rbac IsOnlyMutatingGCFields.
 func isOnlyCollected(obj, old runtime.Object) bool {

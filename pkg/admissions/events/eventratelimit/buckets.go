@@ -10,16 +10,16 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// buckets are those of one limit.
+// buckets holds the token buckets of one limit.
 type buckets struct {
 	limit
-	// share is how many replicas the limit is divided among.
+	// share is the number of replicas that divide the limit.
 	share int32
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// byKey has the buckets used last. Its keys are digests, because what a sender of
-	// events writes into them may be long.
+	// byKey holds the most recently used buckets. Its keys are digests, because the sender of an event
+	// controls the length of its fields.
 	byKey *lru.Cache
 }
 
@@ -31,12 +31,12 @@ func newBuckets(l limit, share int32, c clock.PassiveClock) *buckets {
 	return &buckets{limit: l, share: share, clock: c, byKey: lru.New(int(size))}
 }
 
-// take takes a token out of the bucket of a key and reports whether there was one.
+// take takes a token from the bucket of a key and reports whether the bucket had a token.
 func (b *buckets) take(key string) bool { return b.bucket(key).TryAccept() }
 
-// bucket returns the bucket of a key, a full one if it has none or lost it to
-// others. kube-apiserver's plugin may give each of several requests that come at
-// the same time a full one.
+// bucket returns the bucket of a key. A key without a bucket, or whose bucket was evicted, gets a full
+// bucket. Concurrent first requests of one key share the bucket; kube-apiserver's plugin may give each of
+// them a full one.
 func (b *buckets) bucket(key string) flowcontrol.PassiveRateLimiter {
 	digest := sha256.Sum256([]byte(key))
 	b.mu.Lock()
@@ -51,7 +51,7 @@ func (b *buckets) bucket(key string) flowcontrol.PassiveRateLimiter {
 	return bucket
 }
 
-// burst is rounded up: in a bucket for less than one token there never is one.
+// burst is rounded up: a bucket for less than one token never holds a token.
 func (b *buckets) burst() int {
 	whole := int(b.Burst / b.share)
 	if b.Burst%b.share > 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/events/eventratelimit"
 )
 
-// senders work at the same time.
+// senders is the number of concurrent senders.
 const senders = 16
 
-// started makes the plugin with one limit, and a clock that stands still.
+// started returns the plugin with one limit and a clock that stands still.
 func started(t *testing.T, limit string) admit.Handler {
 	t.Helper()
 	config := "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [" + limit + "]}"
@@ -32,7 +32,7 @@ func started(t *testing.T, limit string) admit.Handler {
 	return h
 }
 
-// refused sends an event and reports whether there was no token for it.
+// refused sends an event and reports whether the plugin refused it.
 func refused(t *testing.T, h admit.Handler, namespace string) bool {
 	t.Helper()
 	err := h.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{
@@ -44,9 +44,9 @@ func refused(t *testing.T, h admit.Handler, namespace string) bool {
 	return err != nil
 }
 
-// TestNewBucketIsSharedByAllWhoComeAtOnce is about requests that all find no
-// bucket: if each made its own, more would pass than the burst. The senders walk
-// through the namespaces side by side, because there is little time to meet in.
+// TestNewBucketIsSharedByAllWhoComeAtOnce sends concurrent requests that all find no bucket. If each request
+// made its own bucket, more events would pass than the burst. The senders visit the namespaces in step,
+// because the window for the race is short.
 func TestNewBucketIsSharedByAllWhoComeAtOnce(t *testing.T) {
 	const namespaces, sideBySide = 20000, 2
 	h := started(t, "{type: Namespace, qps: 1, burst: 1, cacheSize: 100}")
@@ -74,8 +74,7 @@ func TestNewBucketIsSharedByAllWhoComeAtOnce(t *testing.T) {
 	}
 }
 
-// TestBucketsAreBounded asks for far more buckets than there is room for. A bucket
-// that was forgotten is full again.
+// TestBucketsAreBounded uses far more buckets than the cache holds. An evicted bucket is full again.
 func TestBucketsAreBounded(t *testing.T) {
 	const size, each = 10, 500
 	h := started(t, fmt.Sprintf("{type: Namespace, qps: 1, burst: 1, cacheSize: %d}", size))

@@ -13,23 +13,22 @@ import (
 const (
 	apiVersion = "eventratelimit.admission.k8s.io/v1alpha1"
 	kind       = "Configuration"
-	// defaultCacheSize is how many buckets a limit has at most if it does not say.
+	// defaultCacheSize bounds the buckets of a limit without a cacheSize.
 	defaultCacheSize = 4096
 )
 
-// config is the plugin's configuration, as kube-apiserver has it, with two fields
-// more.
+// config is the plugin's configuration: kube-apiserver's format with two additional fields.
 type config struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Limits []limit `json:"limits"`
-	// IncludeEventsV1 limits what is written through the group events.k8s.io too.
+	// IncludeEventsV1 also limits events of the group events.k8s.io.
 	IncludeEventsV1 bool `json:"includeEventsV1"`
-	// Replicas is how many Posterns share the limits.
+	// Replicas is the number of Postern replicas that share the limits.
 	Replicas int32 `json:"replicas"`
 }
 
-// limitType says what has a bucket of its own.
+// limitType selects the key of the buckets.
 type limitType string
 
 const (
@@ -43,8 +42,7 @@ type limit struct {
 	Type  limitType `json:"type"`
 	QPS   int32     `json:"qps"`
 	Burst int32     `json:"burst"`
-	// CacheSize is how many buckets there are at most, 0 for the default. Server has
-	// one only.
+	// CacheSize bounds the number of buckets; 0 means the default. A Server limit has only one bucket.
 	CacheSize int32 `json:"cacheSize"`
 }
 
@@ -63,7 +61,7 @@ func load(data []byte) (config, error) {
 	return c, told(c.validate())
 }
 
-// told makes one error of all mistakes. It is about the field of the first one.
+// told joins all mistakes in one error. Its field is the field of the first mistake.
 func told(wrong field.ErrorList) error {
 	if len(wrong) == 0 {
 		return nil
@@ -75,7 +73,7 @@ func told(wrong field.ErrorList) error {
 	return admit.InvalidField(wrong[0].Field, "%s", strings.Join(bodies, "; "))
 }
 
-// validate is kube-apiserver's.
+// validate applies kube-apiserver's validation.
 func (c config) validate() field.ErrorList {
 	var wrong field.ErrorList
 	path := field.NewPath("limits")

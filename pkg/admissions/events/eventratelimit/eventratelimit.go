@@ -1,6 +1,5 @@
-// Package eventratelimit refuses events beyond a rate: of the whole cluster, of a
-// namespace, of a user, or of one thing that one source tells of one object. See
-// README.md.
+// Package eventratelimit refuses events beyond a rate: of the cluster, of a namespace, of a user, or of one
+// source and object. See README.md.
 package eventratelimit
 
 import (
@@ -21,18 +20,16 @@ import (
 
 const eventsGroup = eventsv1.GroupName
 
-// Plugin is EventRateLimit. What counts is the kind, as in kube-apiserver, so the
-// rule is for all resources of the core group; events are named as well, because
-// the router leaves them out where only a wildcard reaches them. The condition
-// keeps all else away: with the router's, it costs the API server about 50 µs for
-// each write to the core group, and no call.
+// Plugin is EventRateLimit. kube-apiserver's plugin matches the kind Event instead of the resource; only the
+// resource events has that kind.
 //
 // Upstream: plugin/pkg/admission/eventratelimit.
 var Plugin = &admit.Plugin{
 	Name:  "EventRateLimit",
-	Rules: []admit.Rule{events("", "*", "events")},
-	// Tokens are taken.
-	SideEffects: true,
+	Rules: []admit.Rule{events("")},
+	// The plugin takes tokens, which is a side effect.
+	SideEffects:  true,
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {
@@ -45,27 +42,26 @@ var Plugin = &admit.Plugin{
 		h := admit.Handler{Validate: p.validate}
 		if c.IncludeEventsV1 {
 			p.groups = append(p.groups, eventsGroup)
-			h.Rules = []admit.Rule{events(eventsGroup, "events")}
+			h.Rules = []admit.Rule{events(eventsGroup)}
 		}
 		return h, nil
 	},
 }
 
-// events is the rule for events of a group. A dry run stores nothing, so it takes
-// no token either.
-func events(group string, resources ...string) admit.Rule {
+// events returns the rule for the events of a group. A dry run stores nothing, so it takes no token.
+func events(group string) admit.Rule {
 	return admit.Rule{
-		Group: group, Resources: resources, Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
+		Group: group, Resources: []string{"events"}, Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
 	}.If("request.kind.group == '" + group + "' && request.kind.kind == 'Event' && !(has(request.dryRun) && request.dryRun)").OrIgnore()
 }
 
 type plugin struct {
-	// groups are those whose events are limited.
+	// groups are the API groups whose events are limited.
 	groups []string
 	limits []*buckets
 }
 
-// validate takes a token for each limit, also where another one has none left.
+// validate takes a token from each limit, even if another limit has refused the event.
 func (p *plugin) validate(_ context.Context, r *admit.Request) error {
 	if r.Kind.Kind != "Event" || !slices.Contains(p.groups, r.Kind.Group) || r.IsDryRun() {
 		return nil
@@ -77,12 +73,12 @@ func (p *plugin) validate(_ context.Context, r *admit.Request) error {
 		}
 	}
 	if err := utilerrors.NewAggregate(errs); err != nil {
-		return apierrors.NewTooManyRequestsError(err.Error())
+		return admit.Deny(apierrors.NewTooManyRequestsError(err.Error()))
 	}
 	return nil
 }
 
-// keyOf says which bucket a request takes its token from.
+// keyOf returns the key of the bucket for a request.
 func (t limitType) keyOf(r *admit.Request) string {
 	switch t {
 	case perServer:
@@ -96,14 +92,14 @@ func (t limitType) keyOf(r *admit.Request) string {
 	return ""
 }
 
-// sourceAndObject says who tells something about what. As in kube-apiserver,
-// nothing is between the parts.
+// sourceAndObject returns the key of the source and the object of an event. As in kube-apiserver, the parts
+// have no separator.
 func sourceAndObject(obj runtime.Object) string {
 	switch e := obj.(type) {
 	case *corev1.Event:
 		return e.Source.Component + e.Source.Host + object(e.InvolvedObject)
 	case *eventsv1.Event:
-		// What was written by an older client has its source where that had it.
+		// An event from an older client has its source in the deprecated field.
 		return cmp.Or(e.ReportingController, e.DeprecatedSource.Component) + cmp.Or(e.ReportingInstance, e.DeprecatedSource.Host) + object(e.Regarding)
 	}
 	return ""

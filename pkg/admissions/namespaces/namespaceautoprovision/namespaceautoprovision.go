@@ -1,5 +1,5 @@
-// Package namespaceautoprovision makes the namespace that something is created in,
-// if there is none of that name. See README.md.
+// Package namespaceautoprovision creates the namespace of a new object if the
+// namespace does not exist. See README.md.
 package namespaceautoprovision
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Plugin is NamespaceAutoProvision. All that is created is looked at, what a
-// cluster needs to get us running included, so it passes while we are away.
+// Plugin is NamespaceAutoProvision. It sees every creation, including the objects
+// that start Postern, so its failure policy is Ignore.
 //
 // Upstream: plugin/pkg/admission/namespace/autoprovision.
 var Plugin = &admit.Plugin{
@@ -28,10 +28,7 @@ var Plugin = &admit.Plugin{
 		Operations: []admissionv1.Operation{admissionv1.Create},
 	}.If("!(has(request.dryRun) && request.dryRun) && !(request.kind.group == '' && request.kind.kind == 'Namespace')").OrIgnore()},
 	SideEffects: true,
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		d.Go(newProbe(d).run)
 		p := &plugin{namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}
 		return admit.Handler{Mutate: p.mutate}, nil
@@ -43,8 +40,8 @@ type plugin struct {
 	live       typedcorev1.NamespaceInterface
 }
 
-// mutate changes nothing in the object: the API server is to be called before its
-// namespace is looked for.
+// mutate leaves the object unchanged. The plugin is mutating so that it runs before
+// the API server looks for the namespace.
 func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	if r.IsDryRun() || r.Namespace == "" || (r.Kind.Group == "" && r.Kind.Kind == "Namespace") {
 		return nil
@@ -56,15 +53,17 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("looking up namespace %s: %w", r.Namespace, err)
 	}
-	// Whether it is really missing is not asked first: that is what the API server
-	// says to this.
+	// The cache may be stale, but a lookup in the API server first is not needed:
+	// Create answers AlreadyExists.
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}}
 	_, err = p.live.Create(ctx, ns, metav1.CreateOptions{})
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return nil
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-		// There will be no such namespace.
+	case apierrors.IsForbidden(err):
+		return admit.Deny(err)
+	case apierrors.IsInvalid(err):
+		// The name is not valid for a namespace.
 		return admit.Forbidden(r, err)
 	}
 	return fmt.Errorf("creating namespace %s: %w", r.Namespace, err)

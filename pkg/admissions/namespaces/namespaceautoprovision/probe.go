@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// probeTries is how often the API server is asked while it does not answer, with
-	// such a pause between two attempts.
+	// probeTries is the number of attempts while the API server does not answer.
+	// probePause is the pause between two attempts.
 	probeTries = 5
 	probePause = 5 * time.Second
 )
 
 // probe finds out whether the plugin can work. The API server's own
-// NamespaceLifecycle refuses what is created in a namespace that is missing long
-// before it calls webhooks, and where its flags are out of reach nobody can see
-// whether it runs.
+// NamespaceLifecycle denies creations in a missing namespace before it calls
+// webhooks. Users of a managed cluster cannot see whether NamespaceLifecycle is
+// enabled.
 type probe struct {
 	client typedcorev1.EventsGetter
 	clock  clock.Clock
@@ -35,7 +35,7 @@ type probe struct {
 
 func newProbe(d admit.Deps) probe { return probe{d.Client.CoreV1(), d.Clock} }
 
-// run asks until there is an answer and logs what follows from it.
+// run asks until the API server answers, and logs the result.
 func (p probe) run(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("plugin", "NamespaceAutoProvision")
 	namespace := "postern-probe-" + utilrand.String(10)
@@ -55,8 +55,8 @@ func (p probe) run(ctx context.Context) {
 	}
 }
 
-// ask creates an event in a namespace that does not exist, in a dry run. No
-// webhook of ours is called for events.
+// ask creates an event in a namespace that does not exist, as a dry run. Postern
+// registers no webhook for events.
 func (p probe) ask(ctx context.Context, namespace string) error {
 	now := metav1.NewTime(p.clock.Now())
 	event := &corev1.Event{
@@ -69,7 +69,7 @@ func (p probe) ask(ctx context.Context, namespace string) error {
 	return err
 }
 
-// pause waits, and reports whether it is worth asking again.
+// pause waits, and reports whether to retry.
 func (p probe) pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -79,7 +79,7 @@ func (p probe) pause(ctx context.Context) bool {
 	}
 }
 
-// isAway reports whether the API server could not say anything to the question.
+// isAway reports whether the API server failed to answer.
 func isAway(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if err == nil || !ok {

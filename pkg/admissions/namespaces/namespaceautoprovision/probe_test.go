@@ -29,8 +29,8 @@ const (
 	notTold    = "Could not find out whether NamespaceAutoProvision can work here"
 )
 
-// answers are those of an API server, one after the other, the last one for ever.
-// The argument is the namespace that is asked about.
+// answers are the answers of an API server in order. The last answer repeats. The
+// argument is the namespace of the event.
 type answers []func(namespace string) error
 
 func fine(string) error { return nil }
@@ -84,7 +84,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeEndsWithTheProcess is about one that is stopped while it waits.
+// TestProbeEndsWithTheProcess stops a probe that is waiting.
 func TestProbeEndsWithTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -98,8 +98,7 @@ func TestProbeEndsWithTheProcess(t *testing.T) {
 	})
 }
 
-// probed runs what the plugin does at the start, and returns what it logged and
-// asked.
+// probed runs the plugin's start and returns its log and its calls.
 func (a answers) probed(t *testing.T, ctx context.Context) (string, []clienttesting.CreateActionImpl) { //nolint:revive // t first
 	t.Helper()
 	client := fake.NewClientset()
@@ -132,8 +131,8 @@ func (a answers) probed(t *testing.T, ctx context.Context) (string, []clienttest
 	return sink.GetBuffer().String(), asked
 }
 
-// checkQuestion wants an event that the API server would accept but for its
-// namespace, and that is not stored.
+// checkQuestion checks that the event would be valid in an existing namespace, and
+// that it is a dry run.
 func checkQuestion(t *testing.T, a clienttesting.CreateActionImpl) {
 	t.Helper()
 	if got := a.CreateOptions.DryRun; !slices.Equal(got, []string{metav1.DryRunAll}) {

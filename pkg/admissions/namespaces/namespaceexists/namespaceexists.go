@@ -1,10 +1,9 @@
-// Package namespaceexists refuses whatever is done in a namespace that does not
-// exist. See README.md.
+// Package namespaceexists denies every change in a namespace that does not exist.
+// See README.md.
 package namespaceexists
 
 import (
 	"context"
-	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -15,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Plugin is NamespaceExists. It sees all traffic of all namespaces, what a cluster
-// needs to get us running included, so that traffic passes while we are away.
+// Plugin is NamespaceExists. It sees all changes in all namespaces, including the
+// objects that start Postern, so its failure policy is Ignore.
 //
 // Upstream: plugin/pkg/admission/namespace/exists.
 var Plugin = &admit.Plugin{
@@ -25,10 +24,7 @@ var Plugin = &admit.Plugin{
 		Group: "*", Versions: []string{"*"}, Resources: []string{"*/*"}, Scope: admissionregistrationv1.NamespacedScope,
 		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete},
 	}.OrIgnore()},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}
 		return admit.Handler{Validate: p.validate}, nil
 	},
@@ -40,17 +36,13 @@ type plugin struct {
 }
 
 func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
-	// A Namespace object is in no namespace, whatever the request says.
+	// A Namespace object is cluster-scoped, although its requests carry a namespace.
 	if r.Namespace == "" || (r.Kind.Group == "" && r.Kind.Kind == "Namespace") {
 		return nil
 	}
 	_, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
-	switch {
-	case apierrors.IsNotFound(err):
-		// The answer is the API server's own.
-		return err
-	case err != nil:
-		return fmt.Errorf("looking up namespace %s: %w", r.Namespace, err)
+	if apierrors.IsNotFound(err) {
+		return admit.Deny(err)
 	}
-	return nil
+	return err
 }

@@ -6,13 +6,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
 )
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
 type config struct {
-	// ImmortalNamespaces may not be deleted, besides those of kube-apiserver.
+	// ImmortalNamespaces cannot be deleted. They extend kube-apiserver's list.
 	ImmortalNamespaces []string `json:"immortalNamespaces"`
-	// DeletionOnly leaves creations to the API server's own NamespaceLifecycle.
+	// DeletionOnly disables the checks of creations, which the API server's own
+	// NamespaceLifecycle makes.
 	DeletionOnly bool `json:"deletionOnly"`
 }
 
@@ -21,18 +23,18 @@ func load(data []byte) (config, error) {
 	if err != nil {
 		return c, err
 	}
-	return c, admit.CheckNamespaces("immortalNamespaces", c.ImmortalNamespaces)
+	return c, namespaces.CheckNames("immortalNamespaces", c.ImmortalNamespaces)
 }
 
-// immortal returns the names of all namespaces that may not be deleted, in order.
+// immortal returns the sorted names of all namespaces that cannot be deleted.
 func (c config) immortal() []string {
 	names := append([]string{metav1.NamespaceDefault, metav1.NamespacePublic, metav1.NamespaceSystem}, c.ImmortalNamespaces...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// isImmortal is the CEL for requests that name one. The names are those of
-// namespaces, so there is nothing in them to escape.
+// isImmortal is the CEL for requests that name an immortal namespace. The names are
+// valid names of namespaces, so they need no escaping.
 func (c config) isImmortal() string {
 	return "has(request.name) && request.name in " + admit.CELStrings(c.immortal())
 }

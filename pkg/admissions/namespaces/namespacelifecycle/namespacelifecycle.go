@@ -1,6 +1,6 @@
-// Package namespacelifecycle keeps some namespaces from being deleted, and lets
-// nothing be created in a namespace that is missing or on its way out. It is
-// kube-apiserver's own plugin. See README.md.
+// Package namespacelifecycle protects some namespaces from deletion, and denies
+// creations in a namespace that is missing or terminating. It wraps kube-apiserver's
+// own plugin. See README.md.
 package namespacelifecycle
 
 import (
@@ -16,12 +16,14 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/intree"
 )
 
-// Plugin is NamespaceLifecycle. Its rules are the handler's: which namespaces are
-// immortal, and whether creations are looked at, is in the configuration.
+// Plugin is NamespaceLifecycle. The handler returns the rules, because the
+// configuration determines the immortal namespaces and whether creations are
+// checked.
 //
 // Upstream: k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle.
 var Plugin = &admit.Plugin{
-	Name: "NamespaceLifecycle",
+	Name:         "NamespaceLifecycle",
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {
@@ -36,15 +38,15 @@ var Plugin = &admit.Plugin{
 }
 
 func (c config) rules() []admit.Rule {
-	// The condition alone decides, so it is safe, and costs nothing, to refuse the
-	// end of an immortal namespace also while we are away. The plugin would like to
-	// hear of the end of the others too; see README.md for why it need not.
+	// The condition alone decides, so this rule may fail closed: while Postern is
+	// down, only the deletion of an immortal namespace is denied. Upstream also
+	// handles the deletion of other namespaces. README.md says why Postern need not.
 	rules := []admit.Rule{admit.On("namespaces", admissionv1.Delete).If(c.isImmortal())}
 	if c.DeletionOnly {
 		return rules
 	}
-	// All that is created is looked at, so this must not be in the way of what gets
-	// us running.
+	// This rule sees every creation, including the objects that start Postern, so
+	// its failure policy is Ignore.
 	return append(rules, admit.Rule{
 		Group: "*", Versions: []string{"*"}, Resources: []string{"*/*"}, Scope: admissionregistrationv1.NamespacedScope,
 		Operations: []admissionv1.Operation{admissionv1.Create},

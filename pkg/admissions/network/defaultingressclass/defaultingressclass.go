@@ -1,9 +1,10 @@
-// Package defaultingressclass gives ingresses that ask for no class that of the
-// cluster. See README.md.
+// Package defaultingressclass sets the default ingress class on ingresses that request no class. See
+// README.md.
 package defaultingressclass
 
 import (
 	"context"
+	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -11,10 +12,10 @@ import (
 	networkingv1listers "k8s.io/client-go/listers/networking/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/classes"
 )
 
-// formerClass is the annotation that ingresses had before the field, and that
-// controllers still look at.
+// formerClass is the annotation that preceded the field. Controllers still read it.
 const formerClass = "kubernetes.io/ingress.class"
 
 // Plugin is DefaultIngressClass.
@@ -23,15 +24,10 @@ const formerClass = "kubernetes.io/ingress.class"
 var Plugin = &admit.Plugin{
 	Name: "DefaultIngressClass",
 	Rules: []admit.Rule{{
-		Phase: admit.Mutating, Group: networkingv1.GroupName, Resources: []string{"ingresses"},
-		Operations: []admissionv1.Operation{admissionv1.Create},
-		Condition: admit.CELValue("object.spec.ingressClassName", "null") + " == null && " +
-			"!('" + formerClass + "' in " + admit.CELValue("object.metadata.annotations", "{}") + ")",
+		// The rule has no condition: a webhook that is called later may remove the class.
+		Group: networkingv1.GroupName, Resources: []string{"ingresses"}, Operations: []admissionv1.Operation{admissionv1.Create},
 	}},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{d.Informers.Networking().V1().IngressClasses().Lister()}
 		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil
 	},
@@ -41,16 +37,16 @@ type plugin struct {
 	classes networkingv1listers.IngressClassLister
 }
 
-func (p *plugin) mutate(_ context.Context, r *admit.Request, ingress, _ *networkingv1.Ingress) error {
-	// An empty name, too, was asked for.
+func (p *plugin) mutate(_ context.Context, _ *admit.Request, ingress, _ *networkingv1.Ingress) error {
+	// An empty name is a requested class too.
 	if _, asked := ingress.Annotations[formerClass]; asked || ingress.Spec.IngressClassName != nil {
 		return nil
 	}
-	classes, err := p.classes.List(labels.Everything())
+	list, err := p.classes.List(labels.Everything())
 	if err != nil {
-		return admit.Forbidden(r, err)
+		return fmt.Errorf("listing IngressClasses: %w", err)
 	}
-	if name := admit.DefaultClass(classes, networkingv1.AnnotationIsDefaultIngressClass); name != "" {
+	if name := classes.Default(list, networkingv1.AnnotationIsDefaultIngressClass); name != "" {
 		ingress.Spec.IngressClassName = &name
 	}
 	return nil

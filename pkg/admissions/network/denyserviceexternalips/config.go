@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
 )
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
@@ -17,17 +18,17 @@ type config struct {
 // entry allows the addresses of some ranges to some users in some namespaces.
 type entry struct {
 	CIDRs []string `json:"cidrs"`
-	// Users and Groups are those who may, everybody where both are empty. A user
-	// has to be in one of the two.
+	// Users and Groups are the users to which the entry applies. If both are empty, it applies to every user.
+	// A user has to be in one of the two.
 	Users  []string `json:"users"`
 	Groups []string `json:"groups"`
-	// Namespaces are those of the services, all where empty.
+	// Namespaces are the namespaces of the services. If it is empty, the entry applies to all namespaces.
 	Namespaces []string `json:"namespaces"`
 
 	prefixes []netip.Prefix
 }
 
-// allowList has the entries with their ranges parsed.
+// allowList holds the entries with parsed ranges.
 type allowList []entry
 
 func load(data []byte) (allowList, error) {
@@ -54,8 +55,7 @@ func (e *entry) parse(at string) error {
 		}
 		e.prefixes = append(e.prefixes, prefix)
 	}
-	// For those who wrote an empty list it was nobody, for the plugin it would be
-	// everybody.
+	// An empty list would allow every user, but its author may have meant no user.
 	for _, list := range []struct {
 		field string
 		names []string
@@ -67,11 +67,10 @@ func (e *entry) parse(at string) error {
 			return admit.InvalidField(fmt.Sprintf("%s.%s[%d]", at, list.field, i), "it is empty")
 		}
 	}
-	return admit.CheckNamespaces(at+".namespaces", e.Namespaces)
+	return namespaces.CheckNames(at+".namespaces", e.Namespaces)
 }
 
-// parsePrefix wants ranges written in the one way that leaves no doubt about what
-// is in them.
+// parsePrefix accepts only the canonical form of a range, so that its addresses are unambiguous.
 func parsePrefix(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)
 	switch {
@@ -87,15 +86,14 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// covers reports whether any entry allows the address to the user of a request. A
-// text that has no one meaning, such as 010.0.0.1 or fe80::1%eth0, is in no range.
+// covers reports whether any entry allows the address to the user of a request. An ambiguous address, such as
+// 010.0.0.1 or fe80::1%eth0, is in no range.
 func (l allowList) covers(r *admit.Request, text string) bool {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
 		return false
 	}
-	// What proxies do with an IPv4 address in the form of IPv6 is what they do with
-	// the IPv4 address.
+	// Proxies treat an IPv4-mapped IPv6 address as the IPv4 address.
 	addr = addr.Unmap()
 	return slices.ContainsFunc(l, func(e entry) bool {
 		return e.isFor(r) && slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })

@@ -1,5 +1,5 @@
-// Package denyserviceexternalips keeps services from getting external IPs, by
-// which a user could take over the traffic of others. See README.md.
+// Package denyserviceexternalips denies external IPs on services, because a user could intercept the traffic
+// of others with them. See README.md.
 package denyserviceexternalips
 
 import (
@@ -18,8 +18,9 @@ import (
 //
 // Upstream: plugin/pkg/admission/network/denyserviceexternalips.
 var Plugin = &admit.Plugin{
-	Name:  "DenyServiceExternalIPs",
-	Rules: []admit.Rule{admit.On("services", admissionv1.Create, admissionv1.Update).In(admit.Validating).If(newExternalIPs())},
+	Name:         "DenyServiceExternalIPs",
+	Rules:        []admit.Rule{admit.On("services", admissionv1.Create, admissionv1.Update).In(admit.Validating).If(newExternalIPs())},
+	Configurable: true,
 	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
 		allowed, err := load(data)
 		if err != nil {
@@ -30,13 +31,11 @@ var Plugin = &admit.Plugin{
 	},
 }
 
-// newExternalIPs is the CEL for all that is denied where nothing is allowed. What
-// comparing two long lists would cost is more than the API server spends on a
-// condition, so it calls for these.
+// newExternalIPs returns the CEL expression for services with a new external IP, and for services with more
+// external IPs than a condition may read.
 func newExternalIPs() string {
 	now, before := admit.CELList("object.spec.externalIPs"), admit.CELList("oldObject.spec.externalIPs")
-	return now + " != [] && " + now + " != " + before + " && " +
-		"(size(" + now + ") * size(" + before + ") > 100000 || !" + now + ".all(ip, ip in " + before + "))"
+	return now + " != [] && " + now + " != " + before + " && " + admit.CELNew(now, before)
 }
 
 type plugin struct {
@@ -49,8 +48,7 @@ func (p *plugin) validate(_ context.Context, r *admit.Request, service, old *cor
 		had = old.Spec.ExternalIPs
 	}
 	for _, ip := range service.Spec.ExternalIPs {
-		// Upstream: the texts are compared, so another form of an address is another
-		// address.
+		// Upstream: addresses are compared as strings, so another spelling is another address.
 		if slices.Contains(had, ip) || p.allowed.covers(r, ip) {
 			continue
 		}

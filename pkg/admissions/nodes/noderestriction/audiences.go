@@ -15,8 +15,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// checkAudience denies a token for an audience that the pod has nothing to do with,
-// unless the node is authorized to ask for it. No audience is that of the API server.
+// checkAudience denies a token for an audience that the pod does not request, unless the node is authorized
+// to request that audience. An empty list of audiences means the audience of the API server.
 func (n *nodeRestriction) checkAudience(ctx context.Context, r *admit.Request, audiences []string, pod *corev1.Pod) error {
 	audience := ""
 	switch len(audiences) {
@@ -30,21 +30,24 @@ func (n *nodeRestriction) checkAudience(ctx context.Context, r *admit.Request, a
 	if known || err != nil {
 		return err
 	}
-	allowed, err := n.may(ctx, r, "request-serviceaccounts-token-audience", audience, r.Name)
+	decision, err := n.ask(ctx, r, "request-serviceaccounts-token-audience", audience, r.Name)
 	switch {
 	case err != nil:
 		return fmt.Errorf("authorizing %s to request tokens for audience %q: %w", r.UserInfo.Username, audience, err)
-	case !allowed:
+	case decision.Allowed:
+		return nil
+	case decision.EvaluationError != "":
+		return deny(r, "error authorizing %s to request tokens for audience %q: %s", r.UserInfo.Username, audience, decision.EvaluationError)
+	default:
 		return deny(r, "%s is not authorized to request tokens for audience %q", r.UserInfo.Username, audience)
 	}
-	return nil
 }
 
-// hasAudience reports whether the pod mounts a token for an audience, or a volume
-// whose driver gets one. A volume that leads to what does not exist is a denial,
-// unless another one has the audience.
+// hasAudience reports whether the pod mounts a token for an audience, or a volume whose CSI driver requests
+// that audience. A reference to a claim, volume or driver that does not exist is a denial, unless another
+// volume has the audience.
 func (n *nodeRestriction) hasAudience(ctx context.Context, r *admit.Request, pod *corev1.Pod, audience string) (bool, error) {
-	// These need no look at anything else.
+	// These volumes need no lookup.
 	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return mountsToken(&v, audience) }) {
 		return true, nil
 	}
@@ -86,8 +89,8 @@ func (n *nodeRestriction) driverHasAudience(ctx context.Context, pod *corev1.Pod
 	return slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }), nil
 }
 
-// driverOf returns the CSI driver of a volume, "" if it has none. The volumes that
-// Kubernetes once had drivers of its own for have one too.
+// driverOf returns the name of the CSI driver of a volume, or "" if the volume has none. An in-tree volume
+// type is mapped to the CSI driver that replaced it.
 func (n *nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	switch {
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
@@ -117,7 +120,7 @@ func (n *nodeRestriction) driverOfClaim(ctx context.Context, namespace, name str
 	return driverOfVolume(volume, nil)
 }
 
-// driverOfVolume returns the CSI driver of a volume that may have been translated.
+// driverOfVolume returns the CSI driver of a PersistentVolume, whose in-tree type may be migrated to CSI.
 func driverOfVolume(volume *corev1.PersistentVolume, err error) (string, error) {
 	if err != nil || volume == nil || volume.Spec.CSI == nil {
 		return "", err

@@ -5,10 +5,11 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/certrequest"
 )
 
-// certificate has a node ask for certificates of kubelets in its own name only. The
-// signer looks at all else.
+// certificate allows a node to request kubelet certificates only in its own name. The signer validates the
+// rest of the request.
 func (n *nodeRestriction) certificate(r *admit.Request, node string) error {
 	if n.features.Enabled(insecureCSRs) || r.Operation != admissionv1.Create {
 		return nil
@@ -20,7 +21,7 @@ func (n *nodeRestriction) certificate(r *admit.Request, node string) error {
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName && csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	request, err := admit.ParseCSR(csr.Spec.Request)
+	request, err := certrequest.Parse(csr.Spec.Request)
 	switch {
 	case err != nil:
 		return deny(r, "unable to parse csr: %w", err)

@@ -12,7 +12,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// claim has a node say how large a volume has become, and nothing else about a claim.
+// claim allows a node to update only the capacity, the conditions and the resize status of a
+// PersistentVolumeClaim.
 func (n *nodeRestriction) claim(r *admit.Request, node string) error {
 	if r.SubResource != "status" {
 		return deny(r, "may only update PVC status")
@@ -35,11 +36,11 @@ func (n *nodeRestriction) claim(r *admit.Request, node string) error {
 	return nil
 }
 
-// kept returns what a node has to leave as it is.
+// kept returns the part of a claim that a node must not change.
 func (n *nodeRestriction) kept(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	out := claim.DeepCopy()
 	out.TypeMeta = metav1.TypeMeta{}
-	// One without a version is for whatever version there is.
+	// An update without a resourceVersion applies to any version.
 	out.ResourceVersion = ""
 	out.ManagedFields = nil
 	out.Status.Capacity, out.Status.Conditions = nil, nil
@@ -49,13 +50,12 @@ func (n *nodeRestriction) kept(claim *corev1.PersistentVolumeClaim) *corev1.Pers
 	return out
 }
 
-// celKeepsClaim is the CEL for a claim that is kept so.
+// celKeepsClaim is the CEL expression for a claim whose kept part is unchanged.
 func celKeepsClaim(recovery bool) string {
 	same := func(path string, but ...string) string {
 		fields := func(object, other string) string {
-			other = admit.CELValue(other+"."+path, "{}")
-			return fmt.Sprintf("%s.all(f, f in %s || f in %s && %s[f] == %s[f])",
-				admit.CELValue(object+"."+path, "{}"), admit.CELStrings(but), other, other, admit.CELValue(object+"."+path, "{}"))
+			own, other := admit.CELValue(object+"."+path, "{}"), admit.CELValue(other+"."+path, "{}")
+			return "!" + admit.CELAny(own, "f", fmt.Sprintf("!(f in %s || f in %s && %s[f] == %s[f])", admit.CELStrings(but), other, other, own))
 		}
 		return fields("object", "oldObject") + " && " + fields("oldObject", "object")
 	}

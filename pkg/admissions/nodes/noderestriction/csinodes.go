@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// csiNode has a node say which storage drivers it has, and how its volumes are.
+// csiNode allows a node to write only its own CSINode.
 func (n *nodeRestriction) csiNode(r *admit.Request, node string) error {
 	name, err := objectName(r)
 	switch {

@@ -6,45 +6,30 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubeletapis "k8s.io/kubelet/pkg/apis"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// reservedDomains are those of Kubernetes, in which a node may not set labels, other
-// than those of kubelets. One of them is node-restriction.kubernetes.io, which is
-// there for labels that pods can rely on because no node can give them to itself.
+// reservedDomains are the label domains of Kubernetes. A node may set only the kubelet labels in these
+// domains and their subdomains. The domain node-restriction.kubernetes.io is reserved for labels that no node
+// can set on itself, so that pods can rely on them.
 func reservedDomains() []string { return []string{"kubernetes.io", "k8s.io"} }
 
-// kubeletDomains are those in which any label is a kubelet's.
-func kubeletDomains() []string {
-	return []string{corev1.LabelNamespaceSuffixKubelet, corev1.LabelNamespaceSuffixNode}
-}
-
-// kubeletLabels are the others that a kubelet gives to its node.
-//
-// Upstream: k8s.io/kubelet/pkg/apis KubeletLabels.
-func kubeletLabels() []string {
-	return []string{
-		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-		corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable,
-		"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	}
-}
-
-// isForbiddenLabel reports whether a node may not have to do with a label.
+// isForbiddenLabel reports whether a node may not set, change or remove a label.
 func isForbiddenLabel(key string) bool {
 	domain, _, ok := strings.Cut(key, "/")
-	if !ok {
-		return false
-	}
-	isIn := func(parent string) bool { return domain == parent || strings.HasSuffix(domain, "."+parent) }
-	return slices.ContainsFunc(reservedDomains(), isIn) && !slices.ContainsFunc(kubeletDomains(), isIn) && !slices.Contains(kubeletLabels(), key)
+	isReserved := func(parent string) bool { return domain == parent || strings.HasSuffix(domain, "."+parent) }
+	return ok && slices.ContainsFunc(reservedDomains(), isReserved) && !kubeletapis.IsKubeletLabel(key)
 }
 
-// celForbidsLabels is isForbiddenLabel in CEL, for any label of one object that the
-// other one, if there is another, does not have with the same value.
+// maxLabel is the length of the longest valid label key. The API server refuses longer keys after the
+// mutating phase. Matching longer keys would exceed the cost budget of conditions.
+const maxLabel = validation.DNS1123SubdomainMaxLength + 1 + validation.LabelValueMaxLength
+
+// celForbidsLabels is isForbiddenLabel in CEL, for any label of an object. If there is another object, labels
+// with the same value in both objects are skipped.
 func celForbidsLabels(object, other string) string {
 	labels := admit.CELValue(object+".metadata.labels", "{}")
 	differs := ""
@@ -52,11 +37,12 @@ func celForbidsLabels(object, other string) string {
 		before := admit.CELValue(other+".metadata.labels", "{}")
 		differs = fmt.Sprintf("!(key in %s && %s[key] == %s[key]) && ", before, before, labels)
 	}
-	return fmt.Sprintf("%s.exists(key, %skey.matches(r'%s') && !key.matches(r'%s') && !(key in %s))",
-		labels, differs, celDomains(reservedDomains()), celDomains(kubeletDomains()), admit.CELStrings(kubeletLabels()))
+	forbidden := fmt.Sprintf("%s(size(key) > %d || key.matches(r'%s') && !key.matches(r'%s') && !(key in %s))",
+		differs, maxLabel, celDomains(reservedDomains()), celDomains(kubeletapis.KubeletLabelNamespaces()), admit.CELStrings(kubeletapis.KubeletLabels()))
+	return admit.CELAny(labels, "key", forbidden)
 }
 
-// celDomains is a regular expression for labels in the domains, or below them.
+// celDomains is a regular expression for labels in the reserved domains and their subdomains.
 func celDomains(domains []string) string {
 	quoted := make([]string, 0, len(domains))
 	for _, d := range domains {

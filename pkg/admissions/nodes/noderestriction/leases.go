@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// checkLease has a node renew its own lease, by which others see that it is alive.
+// checkLease allows a node to renew only its own Lease, which is the heartbeat of the node.
 func checkLease(r *admit.Request, node string) error {
 	if r.Namespace != corev1.NamespaceNodeLease {
 		return deny(r, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
@@ -23,8 +23,7 @@ func checkLease(r *admit.Request, node string) error {
 	return nil
 }
 
-// objectName is the name that a request creates something with, or that of what it
-// changes.
+// objectName returns the name of the object that a request creates or changes.
 func objectName(r *admit.Request) (string, error) {
 	if r.Operation != admissionv1.Create {
 		return r.Name, nil

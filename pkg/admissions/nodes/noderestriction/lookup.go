@@ -15,26 +15,26 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// find returns an object as it is now. That there is none is a NotFound with the
-// words of kube-apiserver's caches, which have the resource in the singular. Any
-// other error is a plain one, because nothing is decided by it.
+// find returns the current object. A missing object is a NotFound error with the message of kube-apiserver's
+// listers, which name the resource in the singular. Any other error is a plain error, because it decides
+// nothing.
 func find[T any](ctx context.Context, client admit.Getter[T], singular schema.GroupResource, name string) (T, error) {
 	var none T
-	// A client would refuse to ask for such a name.
+	// A client refuses to send a request for such a name.
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
-		return none, apierrors.NewNotFound(singular, name)
+		return none, admit.Deny(apierrors.NewNotFound(singular, name))
 	}
 	obj, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return none, apierrors.NewNotFound(singular, name)
+		return none, admit.Deny(apierrors.NewNotFound(singular, name))
 	case err != nil:
 		return none, &lookupError{fmt.Errorf("looking up %s %q: %w", singular, name, err)}
 	}
 	return obj, nil
 }
 
-// lookupError is that it could not be found out how an object is.
+// lookupError means that an object could not be looked up.
 type lookupError struct{ error }
 
 func (e *lookupError) Unwrap() error { return e.error }
@@ -44,7 +44,7 @@ func isLookupError(err error) bool {
 	return ok
 }
 
-// readAs decodes an object that may be of any version into what all have in common.
+// readAs decodes an object of any version into a type with the fields that all versions share.
 func readAs(obj runtime.RawExtension, into any) error {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(obj.Raw, into); err != nil {
 		return fmt.Errorf("decoding the object: %w", err)

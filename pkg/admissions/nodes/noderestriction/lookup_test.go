@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// twoPods is a case whose request loses its oldObject in the test.
+// twoPods is a case. The test removes the oldObject from its request.
 const twoPods = `# A case.
 cluster:
 - {apiVersion: v1, kind: Pod, metadata: {name: mine, namespace: shop}, spec: {nodeName: node-1}}
@@ -20,8 +20,8 @@ request:
 want: {allowed: true}
 `
 
-// TestDeletionWithoutOldObject is about requests that a case cannot have: the API
-// server always sends what is deleted.
+// TestDeletionWithoutOldObject sends deletions without an oldObject. No case can have such a request, because
+// the API server always sends the deleted object.
 func TestDeletionWithoutOldObject(t *testing.T) {
 	c, err := admittest.Parse([]byte(twoPods))
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
-// mirrorPod has a node create pods that show its static pods. They are bound to it,
-// owned by it, and refer to nothing: the authorizer of nodes gives a node whatever
-// its pods refer to.
+// mirrorPod allows a node to create mirror pods of its static pods. A mirror pod must be bound to the node,
+// owned by the Node and must not refer to other API objects, because the node authorizer grants a node access
+// to every object that its pods refer to.
 func (n *nodeRestriction) mirrorPod(ctx context.Context, r *admit.Request, node string) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok {
@@ -38,8 +39,8 @@ func (n *nodeRestriction) mirrorPod(ctx context.Context, r *admit.Request, node 
 	return nil
 }
 
-// checkOwner has the Node own the pod, and nothing else: an owner can delete, and be
-// kept from being deleted.
+// checkOwner requires the Node to be the only owner of the pod: deleting an owner deletes the pod, and the
+// pod can block the deletion of an owner.
 func (n *nodeRestriction) checkOwner(ctx context.Context, r *admit.Request, pod *corev1.Pod, node string) error {
 	if len(pod.OwnerReferences) > 1 {
 		return deny(r, "node %q can only create pods with a single owner reference set to itself", node)
@@ -70,15 +71,15 @@ func (n *nodeRestriction) findNode(ctx context.Context, name string) (*corev1.No
 	return find(ctx, n.client.CoreV1().Nodes(), corev1.Resource("node"), name)
 }
 
-// reference says to what kind of object a pod refers, "" if it does not. An error
-// is that it cannot be said, for a volume that is of no kind known here.
+// reference returns the kind of API object that a pod refers to, or "" if the pod refers to none. A volume of
+// an unknown type is an error.
 //
 // Upstream: pkg/api/pod HasAPIObjectReference.
 func reference(spec *corev1.PodSpec) (string, error) {
 	switch {
 	case spec.ServiceAccountName != "":
 		return "serviceaccounts", nil
-	case len(admit.SecretNames(spec)) > 0:
+	case len(pods.SecretNames(spec)) > 0:
 		return "secrets", nil
 	case hasConfigMap(spec):
 		return "configmaps", nil
@@ -93,9 +94,9 @@ func reference(spec *corev1.PodSpec) (string, error) {
 	return "", nil
 }
 
-// hasConfigMap reports whether a pod names a config map.
+// hasConfigMap reports whether a pod refers to a ConfigMap.
 func hasConfigMap(spec *corev1.PodSpec) bool {
-	for c := range admit.EachContainer(spec) {
+	for c := range pods.EachContainer(spec) {
 		from := func(s corev1.EnvFromSource) bool { return s.ConfigMapRef != nil && s.ConfigMapRef.Name != "" }
 		env := func(e corev1.EnvVar) bool {
 			return e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil && e.ValueFrom.ConfigMapKeyRef.Name != ""
@@ -141,8 +142,8 @@ func volumeReference(v *corev1.Volume) (string, error) {
 	return "", fmt.Errorf("unknown volume type for volume  %q", v.Name)
 }
 
-// isSelfContained reports whether a volume is of a kind that refers to nothing, but
-// perhaps to a secret, which was looked for already.
+// isSelfContained reports whether a volume is of a type that refers to no API object. Secrets are checked
+// before, so types that may refer only to a Secret count as self-contained.
 func isSelfContained(v *corev1.Volume) bool {
 	return v.AWSElasticBlockStore != nil || v.AzureDisk != nil || v.CephFS != nil || v.Cinder != nil ||
 		v.DownwardAPI != nil || v.EmptyDir != nil || v.FC != nil || v.FlexVolume != nil || v.Flocker != nil ||

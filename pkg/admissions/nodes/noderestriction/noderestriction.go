@@ -1,5 +1,5 @@
-// Package noderestriction keeps a node to what is its own: its Node, its lease, the
-// pods that are bound to it, and what these need. See README.md.
+// Package noderestriction restricts a node to its own objects: its Node, its Lease, the pods that are bound
+// to it, and the objects that these pods need. See README.md.
 package noderestriction
 
 import (
@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// userPrefix begins the name of a node's user, which goes on with the node's.
+	// userPrefix is the prefix of the user name of a node. The name of the node follows.
 	userPrefix = "system:node:"
-	// usersGroup is the group of all such users. Whoever is not in it is no node.
+	// usersGroup is the group of all node users. A user outside the group is not a node.
 	usersGroup = "system:nodes"
 )
 
@@ -31,8 +31,8 @@ const (
 	audienceRestriction featuregate.Feature = "ServiceAccountNodeAudienceRestriction"
 )
 
-// Plugin is NodeRestriction. In kube-apiserver it is a mutating plugin that changes
-// nothing.
+// Plugin is NodeRestriction. The plugin of kube-apiserver is a mutating plugin that changes nothing, and so
+// is the mutating half of this plugin. The rules select the phase in which a request is checked.
 //
 // Upstream: plugin/pkg/admission/noderestriction.
 var Plugin = &admit.Plugin{
@@ -45,21 +45,22 @@ var Plugin = &admit.Plugin{
 		expansionRecovery:   {Default: true, PreRelease: featuregate.GA},
 		audienceRestriction: {Default: true, PreRelease: featuregate.Beta},
 	},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		n := &nodeRestriction{client: d.Client, authorize: d.Authorize, features: d.Features}
-		return admit.Handler{Validate: n.validate, Rules: featureRules(d.Features)}, admit.NoConfig(data)
+		return admit.Handler{Mutate: n.check, Validate: n.check, Rules: featureRules(d.Features)}, nil
 	},
 }
 
 type nodeRestriction struct {
-	// client looks single objects up. There are no caches: what a node does all
-	// the time needs no look, and pods would be a large one.
+	// client looks up single objects. The plugin has no caches: the frequent requests of a node need no
+	// lookup, and a cache of all pods would be large.
 	client    kubernetes.Interface
 	authorize admit.AuthorizeFunc
 	features  featuregate.FeatureGate
 }
 
-func (n *nodeRestriction) validate(ctx context.Context, r *admit.Request) error {
+// check denies the requests that a node may not send. It changes nothing.
+func (n *nodeRestriction) check(ctx context.Context, r *admit.Request) error {
 	node, ok := nodeOf(r.UserInfo)
 	switch {
 	case !ok:
@@ -90,7 +91,7 @@ func (n *nodeRestriction) validate(ctx context.Context, r *admit.Request) error 
 	return nil
 }
 
-// nodeOf returns the name of the node that a user is, and whether it is one.
+// nodeOf returns the name of the node that a user represents, and whether the user is a node.
 func nodeOf(user authenticationv1.UserInfo) (string, bool) {
 	name, ok := strings.CutPrefix(user.Username, userPrefix)
 	return name, ok && slices.Contains(user.Groups, usersGroup)
@@ -100,5 +101,5 @@ func deny(r *admit.Request, format string, args ...any) error {
 	return admit.Forbidden(r, fmt.Errorf(format, args...))
 }
 
-// unexpected is a denial of what is no object of the resource.
+// unexpected returns a denial for an object of the wrong type.
 func unexpected(r *admit.Request, obj any) error { return deny(r, "unexpected type %T", obj) }

@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// checkNode has a node change its own Node only, and in it nothing that decides
-// which pods come to it.
+// checkNode allows a node to change only its own Node, and no field of it that decides which pods run on the
+// node.
 func checkNode(r *admit.Request, name string) error {
 	if r.Name != name {
 		return deny(r, "node %q is not allowed to modify node %q", name, r.Name)
@@ -32,7 +32,7 @@ func checkNewNode(r *admit.Request, name string) error {
 	if !ok {
 		return unexpected(r, r.Object)
 	}
-	// What its Node names, a node may read.
+	// A node may read the objects that its Node refers to.
 	if node.Spec.ConfigSource != nil { //nolint:staticcheck // no kubelet uses it any more, but the field is still there
 		return deny(r, "node %q is not allowed to create pods with a non-nil configSource", name)
 	}
@@ -49,11 +49,11 @@ func checkChangedNode(r *admit.Request, name string) error {
 	}
 	old, ok := r.OldObject.(*corev1.Node)
 	if !ok {
-		// Upstream: the type is that of the object.
+		// Upstream: the message names the type of the object.
 		return unexpected(r, r.Object)
 	}
 	switch {
-	// Old kubelets drop it when they update their status.
+	// Old kubelets drop the field when they update their status.
 	case node.Spec.ConfigSource != nil && !apiequality.Semantic.DeepEqual(node.Spec.ConfigSource, old.Spec.ConfigSource): //nolint:staticcheck // see above
 		return deny(r, "node %q is not allowed to update configSource to a new non-nil configSource", name)
 	case !apiequality.Semantic.DeepEqual(node.Spec.Taints, old.Spec.Taints):
@@ -67,8 +67,7 @@ func checkChangedNode(r *admit.Request, name string) error {
 	return nil
 }
 
-// forbiddenLabels returns the labels that differ and that a node may not set,
-// change or take away, in order.
+// forbiddenLabels returns, in order, the changed labels that a node may not set, change or remove.
 func forbiddenLabels(labels, old map[string]string) []string {
 	var out []string
 	for key, value := range labels {

@@ -2,7 +2,6 @@ package noderestriction
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,14 +9,12 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// podCertificate has a node ask for certificates only on behalf of a pod that is
-// bound to it, as the service account of that pod, from a signer that the pod wants
-// one of.
+// podCertificate allows a node to request a certificate only for a pod that is bound to the node, as the
+// service account of that pod, from a signer that the pod names in a projected volume.
 func (n *nodeRestriction) podCertificate(ctx context.Context, r *admit.Request, node string) error {
 	switch {
 	case !n.features.Enabled(podCertificates):
@@ -92,22 +89,24 @@ func (n *nodeRestriction) checkAccountOf(ctx context.Context, r *admit.Request, 
 	return nil
 }
 
-// checkSigner denies a signer that the pod has nothing to do with, unless the node
-// is authorized to use it.
+// checkSigner denies a signer that the pod does not name, unless the node is authorized to use the signer.
 func (n *nodeRestriction) checkSigner(ctx context.Context, r *admit.Request, spec *certificatesv1.PodCertificateRequestSpec, pod *corev1.Pod) error {
 	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return mountsCertificate(&v, spec.SignerName) }) {
 		return nil
 	}
-	// A role cannot name a resource with a slash in it.
+	// A role cannot name a resource that contains a slash.
 	resource := strings.ReplaceAll(spec.SignerName, "/", ":")
-	allowed, err := n.may(ctx, r, "request-serviceaccounts-podcertificate-signer", resource, spec.ServiceAccountName)
+	decision, err := n.ask(ctx, r, "request-serviceaccounts-podcertificate-signer", resource, spec.ServiceAccountName)
 	switch {
 	case err != nil:
 		return fmt.Errorf("authorizing %s to request podcertificaterequests for signer %q: %w", r.UserInfo.Username, spec.SignerName, err)
-	case !allowed:
+	case decision.Allowed:
+		return nil
+	case decision.EvaluationError != "":
+		return deny(r, "error authorizing %s to request podcertificaterequests for signer %q: %s", r.UserInfo.Username, spec.SignerName, decision.EvaluationError)
+	default:
 		return deny(r, "pod %q does not mount a podCertificate projected volume for signer %q", podOf(r, spec), spec.SignerName)
 	}
-	return nil
 }
 
 func mountsCertificate(v *corev1.Volume, signer string) bool {
@@ -116,17 +115,13 @@ func mountsCertificate(v *corev1.Volume, signer string) bool {
 	})
 }
 
-// podOf is how messages call the pod of a request.
+// podOf returns the description of the pod of a request in messages.
 func podOf(r *admit.Request, spec *certificatesv1.PodCertificateRequestSpec) string {
 	return r.Namespace + "/" + spec.PodName
 }
 
-// missing says what a NotFound was found out about. Upstream: it is a plain error,
-// so that nobody takes it for final; a kubelet tries again whatever the error is.
+// missing wraps a NotFound error with the name of the object that was looked up. Upstream: the error is a
+// plain error, so that no client treats it as final. A kubelet retries after any error.
 func missing(err error, format string, args ...any) error {
-	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsNotFound(err) {
-		status.ErrStatus.Message = fmt.Sprintf(format, args...) + ": " + status.ErrStatus.Message
-		return status
-	}
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// pods has a node create mirror pods only, and change, evict and delete only pods
-// that are bound to it.
+// pods allows a node to create only mirror pods, and to change, evict and delete only pods that are bound to
+// it.
 func (n *nodeRestriction) pods(ctx context.Context, r *admit.Request, node string) error {
 	switch r.SubResource {
 	case "":
@@ -46,8 +46,8 @@ func (n *nodeRestriction) pod(ctx context.Context, r *admit.Request, node string
 	}
 }
 
-// deletedPod returns the pod that is deleted. Upstream: it is looked up by the name
-// of the request, so that a node cannot delete a collection.
+// deletedPod returns the deleted pod. Upstream: the pod is looked up by the name of the request, so a node
+// cannot delete a collection.
 func (n *nodeRestriction) deletedPod(ctx context.Context, r *admit.Request) (*corev1.Pod, error) {
 	if old, ok := r.OldObject.(*corev1.Pod); ok && r.Name != "" {
 		return old, nil
@@ -59,8 +59,8 @@ func (n *nodeRestriction) findPod(ctx context.Context, namespace, name string) (
 	return find(ctx, n.client.CoreV1().Pods(namespace), corev1.Resource("pod"), name)
 }
 
-// checkPodStatus has a node change nothing by a status but what it knows best:
-// labels select, and the claims of a pod are what other authorizers go by.
+// checkPodStatus allows a node to update the status only of a pod that is bound to it, and denies a change of
+// the labels or of the resource claims. Labels are used by selectors, and authorizers rely on the claims.
 func checkPodStatus(r *admit.Request, node string) error {
 	if r.Operation != admissionv1.Update {
 		return deny(r, "unexpected operation %q", r.Operation)
@@ -110,8 +110,8 @@ func sameAllocatableClaim(a, b corev1.NodeAllocatableResourceClaimStatus) bool {
 		slices.EqualFunc(a.Mapping, b.Mapping, sameMapping) && slices.EqualFunc(a.Overhead, b.Overhead, sameOverhead)
 }
 
-// eviction has a node evict pods that are bound to it. The pod is that of the
-// request; what the Eviction is called matters only where the request has no name.
+// eviction allows a node to evict only pods that are bound to it. The request names the pod; the name in the
+// Eviction matters only if the request has no name.
 func (n *nodeRestriction) eviction(ctx context.Context, r *admit.Request, node string) error {
 	if r.Operation != admissionv1.Create {
 		return deny(r, "unexpected operation %s", r.Operation)

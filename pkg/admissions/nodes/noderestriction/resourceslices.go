@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// checkSlice has a node offer its own devices. An update is checked by the
-// authorizer of nodes, which knows whose slice it is.
+// checkSlice allows a node to publish only its own devices. The node authorizer checks updates, because it
+// knows the owner of each slice.
 func checkSlice(r *admit.Request, node string) error {
 	verb, obj, raw := "create", r.Object, r.AdmissionRequest.Object
 	switch r.Operation {
@@ -20,7 +20,7 @@ func checkSlice(r *admit.Request, node string) error {
 	if obj == nil {
 		return unexpected(r, obj)
 	}
-	// All versions have this.
+	// All versions have this field.
 	slice := struct {
 		Spec struct {
 			NodeName string `json:"nodeName"`

@@ -2,6 +2,8 @@ package noderestriction
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -18,110 +20,164 @@ const (
 )
 
 const (
-	// isNode is the CEL for a request of a node.
+	// isNode is the CEL expression for a request of a node.
 	isNode = "has(request.userInfo.username) && request.userInfo.username.startsWith('" + userPrefix + "') && " +
 		"has(request.userInfo.groups) && '" + usersGroup + "' in request.userInfo.groups"
-	// self is the name of that node, what comes after the twelve characters of
-	// userPrefix. It is empty for a user that is denied.
+	// self is the name of that node: the user name without userPrefix, which is twelve characters long. It is
+	// empty for a user that is denied.
 	self = "request.userInfo.username.substring(12)"
-	// named is the name of the object of a request, other than one that creates it.
+	// named is the name of the object of an update or a deletion.
 	named = "(has(request.name) ? request.name : '')"
-	// sub is the subresource.
+	// sub is the subresource of the request.
 	sub = "(has(request.subResource) ? request.subResource : '')"
 )
 
-// rules returns the requests that nodes are restricted in. Most conditions are
-// complete: the API server knows by them that a node does what it may, and calls
-// only for what is denied, so that nobody misses anything while Postern is down. For
-// the others it has to call, and what a node needs to join the cluster and to run
-// pods on is let through then.
+// rules returns the rules for the requests of nodes. Most conditions contain the whole policy, so the API
+// server calls Postern only for requests that are denied, and nodes keep working while Postern is down. For
+// the other rules the API server has to call. Requests that a node needs to join the cluster and to run pods
+// fail open.
+//
+// kube-apiserver's plugin checks the object that the node sent, in the mutating phase. The validating phase
+// sees the object that will be stored. Both phases check where the API server drops a change in between, such
+// as a change of spec in a status update: the mutating phase denies that change, and the validating phase
+// denies changes that other webhooks made.
 func rules() []admit.Rule {
-	return inValidating(podRules(), nodeRules(), tokenRules(), certificateRules(), leaseRules(), sliceRules())
+	return slices.Concat(
+		in(admit.Both, statusRules(), changedNodeRules()),
+		in(admit.Validating, podRules(), nodeRules(), certificateRules(), leaseRules(), sliceRules()),
+		in(admit.Mutating, newNodeRules(), tokenRules()),
+	)
 }
 
-// featureRules returns those that depend on feature gates.
+// featureRules returns the rules that depend on feature gates.
 func featureRules(features featuregate.FeatureGate) []admit.Rule {
-	return inValidating(claimRules(features.Enabled(expansionRecovery)), csiNodeRules(features.Enabled(csiVolumeHealth)))
+	recovery, health := features.Enabled(expansionRecovery), features.Enabled(csiVolumeHealth)
+	return slices.Concat(
+		in(admit.Both, claimStatusRules(recovery), changedCSINodeRules(health)),
+		in(admit.Validating, claimRules(), csiNodeRules(health)),
+	)
 }
 
-func inValidating(lists ...[]admit.Rule) []admit.Rule {
+func in(phase admit.Phase, lists ...[]admit.Rule) []admit.Rule {
 	var out []admit.Rule
-	for _, list := range lists {
-		for _, r := range list {
-			out = append(out, r.In(admit.Validating))
-		}
+	for _, r := range slices.Concat(lists...) {
+		out = append(out, r.In(phase))
 	}
 	return out
 }
 
-// unless is the CEL for requests of nodes that are not known to be fine. A user
-// without the name of a node is never fine.
+// unless is the CEL expression for requests of nodes that the condition cannot admit. A user without the name
+// of a node is never admitted.
 func unless(fine string) string {
 	return fmt.Sprintf("%s && (%s == '' || !(%s))", isNode, self, fine)
 }
 
-// text is the CEL for a text at a path, which is empty where it is not there.
+// text is the CEL expression for the string at a path, which is empty if the path is absent.
 func text(path string) string { return admit.CELValue(path, "''") }
 
-// unchanged is the CEL for a path that has the same value in both objects. What is
-// not there is the same as otherwise.
+// maxCompared bounds the maps and lists that a condition compares. Larger ones count as changed, so that the API
+// server calls.
+const maxCompared = 1000
+
+// unchanged is the CEL expression for a path that has the same value in both objects. An absent path equals
+// the given default.
 func unchanged(path, otherwise string) string {
-	return admit.CELValue("object."+path, otherwise) + " == " + admit.CELValue("oldObject."+path, otherwise)
+	object, old := admit.CELValue("object."+path, otherwise), admit.CELValue("oldObject."+path, otherwise)
+	same := object + " == " + old
+	if otherwise == "null" || path == "spec" {
+		return same
+	}
+	// The API server takes a third of a second to compare two maps of 100,000 labels.
+	return fmt.Sprintf("(size(%s) <= %d && %s)", object, maxCompared, same)
 }
 
-// on is a rule for requests of all nodes.
+// on returns a rule for the requests of all nodes.
 func on(group string, resources []string, operations ...admissionv1.Operation) admit.Rule {
 	return admit.Rule{Group: group, Resources: resources, Operations: operations, Condition: isNode}
 }
 
-func podRules() []admit.Rule {
-	mine := text("oldObject.spec.nodeName") + " == " + self
+// ofNode is the CEL expression for a pod that is bound to the node.
+func ofNode() string { return text("oldObject.spec.nodeName") + " == " + self }
+
+func statusRules() []admit.Rule {
 	same := unchanged("metadata.labels", "{}") + " && " + unchanged("status.resourceClaimStatuses", "[]") + " && " +
 		unchanged("status.extendedResourceClaimStatus", "null") + " && " + unchanged("status.nodeAllocatableResourceClaimStatuses", "[]")
+	return []admit.Rule{on("", []string{"pods/status"}, update).If(unless(ofNode() + " && " + same))}
+}
+
+func podRules() []admit.Rule {
 	return []admit.Rule{
-		// Mirror pods: the UID in them is that of the Node.
+		// Mirror pods: the UID in their owner reference is the UID of the Node.
 		on("", []string{"pods"}, create).OrIgnore(),
-		// An eviction needs the pod. Nothing else may be created.
+		// An eviction needs a lookup of the pod. A node may create no other subresource.
 		on("", []string{
 			"pods/attach", "pods/binding", "pods/ephemeralcontainers", "pods/eviction", "pods/exec", "pods/log",
 			"pods/portforward", "pods/proxy", "pods/resize", "pods/status",
 		}, create),
-		on("", []string{"pods"}, remove).If(unless(named + " != '' && " + mine)),
-		on("", []string{"pods/status"}, update).If(unless(mine + " && " + same)),
+		on("", []string{"pods"}, remove).If(unless(named + " != '' && " + ofNode())),
 		on("", []string{"pods/*"}, update, remove).If(isNode + " && !(request.operation == 'DELETE' && " + sub + " == '') && " +
 			"!(request.operation == 'UPDATE' && " + sub + " == 'status')"),
 	}
 }
 
+const (
+	// itself is the CEL expression for the Node object of the requesting node.
+	itself = named + " == " + self
+	// configSource is the path of a field that no current kubelet uses. The API server drops a newly set
+	// value.
+	configSource = "spec.configSource"
+)
+
+// allNodes are the resources of Nodes. The rules name them, because a wildcard excludes the creation of
+// nodes.
+func allNodes() []string { return []string{"nodes", "nodes/*"} }
+
+func newNode() string {
+	return unless(itself + " && " + admit.CELValue("object."+configSource, "null") + " == null && !" + celForbidsLabels("object", ""))
+}
+
+// newNodeRules fail open, as do the rules of TaintNodesByCondition in the same webhook, so that a node can
+// join while Postern is down. The rule for the validating phase fails closed; its condition tells the API
+// server which node may join.
+func newNodeRules() []admit.Rule {
+	return []admit.Rule{on("", allNodes(), create).OrIgnore().If(newNode())}
+}
+
 func nodeRules() []admit.Rule {
-	// They are named too, because a wildcard is not for new nodes.
-	all := []string{"nodes", "nodes/*"}
-	mine := named + " == " + self
-	configSource := admit.CELValue("object.spec.configSource", "null")
 	return []admit.Rule{
-		on("", all, create).If(unless(mine + " && " + configSource + " == null && !" + celForbidsLabels("object", ""))),
-		on("", all, update).If(unless(mine + " && (" + configSource + " == null || " + unchanged("spec.configSource", "null") + ") && " +
-			unchanged("spec.taints", "[]") + " && " + unchanged("metadata.ownerReferences", "[]") + " && " +
-			"(" + unchanged("metadata.labels", "{}") + " || !(" + celForbidsLabels("object", "oldObject") + " || " + celForbidsLabels("oldObject", "object") + "))")),
-		on("", all, remove).If(unless(mine)),
+		on("", allNodes(), create).If(newNode()),
+		on("", allNodes(), remove).If(unless(itself)),
 	}
 }
 
-func claimRules(recovery bool) []admit.Rule {
+func changedNodeRules() []admit.Rule {
+	sameConfig := "(" + admit.CELValue("object."+configSource, "null") + " == null || " + unchanged(configSource, "null") + ")"
+	sameLabels := "(" + unchanged("metadata.labels", "{}") + " || !(" + celForbidsLabels("object", "oldObject") + " || " + celForbidsLabels("oldObject", "object") + "))"
+	return []admit.Rule{on("", allNodes(), update).If(unless(strings.Join([]string{
+		itself, sameConfig, unchanged("spec.taints", "[]"), unchanged("metadata.ownerReferences", "[]"), sameLabels,
+	}, " && ")))}
+}
+
+func claimStatusRules(recovery bool) []admit.Rule {
+	return []admit.Rule{on("", []string{"persistentvolumeclaims/status"}, update).If(unless(celKeepsClaim(recovery)))}
+}
+
+func claimRules() []admit.Rule {
 	return []admit.Rule{
-		on("", []string{"persistentvolumeclaims/status"}, update).If(unless(celKeepsClaim(recovery))),
 		on("", []string{"persistentvolumeclaims/*"}, create, update, remove).
 			If(isNode + " && !(request.operation == 'UPDATE' && " + sub + " == 'status')"),
 	}
 }
 
-// tokenRules: it takes a look at the pod.
+// tokenRules apply in the mutating phase: before the validating phase, serviceaccounts/token replaces an
+// empty list of audiences with the audiences of the API server, which are then indistinguishable from
+// requested audiences. The rules have no condition, because the pod has to be looked up.
 func tokenRules() []admit.Rule {
 	return []admit.Rule{on("", []string{"serviceaccounts/token"}, create).OrIgnore()}
 }
 
-// certificateRules have all versions in each: conditions would else ask in which
-// one a request was sent, although the API server converts it.
+// certificateRules name all versions in each rule. Otherwise the conditions would have to check the version
+// of the request, although the API server converts the object.
 func certificateRules() []admit.Rule {
 	const group = certificatesv1.GroupName
 	signer := text("object.spec.signerName")
@@ -141,18 +197,25 @@ func certificateRules() []admit.Rule {
 func leaseRules() []admit.Rule {
 	fine := fmt.Sprintf("has(request.namespace) && request.namespace == '%s' && (request.operation == 'CREATE' ? %s : %s) == %s",
 		corev1.NamespaceNodeLease, text("object.metadata.name"), named, self)
-	// They are named too, because a wildcard is not for leases.
+	// The rules name Leases, because a wildcard excludes them.
 	return []admit.Rule{on("coordination.k8s.io", []string{"leases", "leases/*"}, create, update, remove).If(unless(fine))}
 }
 
+func changedCSINodeRules(health bool) []admit.Rule {
+	return []admit.Rule{on("storage.k8s.io", []string{"csinodes/*"}, update).If(unless(named + " == " + self + " && " + csiNodeStatus(health)))}
+}
+
 func csiNodeRules(health bool) []admit.Rule {
-	fine := "(request.operation == 'CREATE' ? " + text("object.metadata.name") + " : " + named + ") == " + self + " && "
-	if health {
-		fine += "(" + sub + " != 'status' || request.operation == 'UPDATE' && " + unchanged("spec", "{}") + ")"
-	} else {
-		fine += sub + " != 'status'"
+	fine := "(request.operation == 'CREATE' ? " + text("object.metadata.name") + " : " + named + ") == " + self + " && " + csiNodeStatus(health)
+	return []admit.Rule{on("storage.k8s.io", []string{"csinodes/*"}, create, remove).If(unless(fine))}
+}
+
+// csiNodeStatus is the CEL expression for an allowed change of the status of a CSINode.
+func csiNodeStatus(health bool) string {
+	if !health {
+		return sub + " != 'status'"
 	}
-	return []admit.Rule{on("storage.k8s.io", []string{"csinodes/*"}, create, update, remove).If(unless(fine))}
+	return "(" + sub + " != 'status' || request.operation == 'UPDATE' && " + unchanged("spec", "{}") + ")"
 }
 
 func sliceRules() []admit.Rule {

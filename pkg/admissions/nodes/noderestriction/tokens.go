@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// token has a node ask for tokens of service accounts only on behalf of a pod that
-// is bound to it, and only for whom that pod wants to show them to.
+// token allows a node to request tokens of service accounts only for a pod that is
+// bound to it, and only for the audiences that the pod mounts tokens for.
 func (n *nodeRestriction) token(ctx context.Context, r *admit.Request, node string) error {
 	if r.Operation != admissionv1.Create || r.SubResource != "token" {
 		return nil
@@ -42,11 +42,10 @@ func (n *nodeRestriction) token(ctx context.Context, r *admit.Request, node stri
 	return n.checkAudience(ctx, r, request.Spec.Audiences, pod)
 }
 
-// may asks whether the node is allowed what its pod does not ask for. The verb is
-// none that the API server has, and neither is the resource.
-func (n *nodeRestriction) may(ctx context.Context, r *admit.Request, verb, resource, name string) (bool, error) {
-	decision, err := n.authorize(ctx, admit.AccessReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
+// ask asks the API server whether the node is authorized for an audience or signer that its pod does not
+// name. The verb exists on no API resource and is used for this check only.
+func (n *nodeRestriction) ask(ctx context.Context, r *admit.Request, verb, resource, name string) (admit.Decision, error) {
+	return n.authorize(ctx, admit.AccessReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
 		Verb: verb, Group: r.Resource.Group, Version: r.Resource.Version, Resource: resource, Namespace: r.Namespace, Name: name,
 	}))
-	return decision.Allowed, err
 }

@@ -1,10 +1,9 @@
-// Package taintnodesbycondition has no pod run on a node before the node has said
-// that it is ready. See README.md.
+// Package taintnodesbycondition taints new nodes as not ready, so that no pod runs on a node before the node
+// reports that it is ready. See README.md.
 package taintnodesbycondition
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -13,22 +12,16 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// Plugin is TaintNodesByCondition. Nodes join while Postern is down: without them
-// it may have nowhere to run.
+// Plugin is TaintNodesByCondition. It fails open: Postern itself may have no node to run on until nodes join.
 //
 // Upstream: plugin/pkg/admission/nodetaint.
 var Plugin = &admit.Plugin{
-	Name:  "TaintNodesByCondition",
-	Rules: []admit.Rule{admit.On("nodes", admissionv1.Create).In(admit.Mutating).If(untainted()).OrIgnore()},
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
-		return admit.Handler{Mutate: admit.Typed(mutate)}, admit.NoConfig(data)
+	Name: "TaintNodesByCondition",
+	// No condition: a webhook that is called later may replace the taints.
+	Rules: []admit.Rule{admit.On("nodes", admissionv1.Create).OrIgnore()},
+	New: func(admit.Deps, []byte) (admit.Handler, error) {
+		return admit.Handler{Mutate: admit.Typed(mutate)}, nil
 	},
-}
-
-// untainted is the CEL for a node without the taint.
-func untainted() string {
-	return fmt.Sprintf("!%s.exists(t, has(t.key) && t.key == '%s' && has(t.effect) && t.effect == '%s')",
-		admit.CELList("object.spec.taints"), corev1.TaintNodeNotReady, corev1.TaintEffectNoSchedule)
 }
 
 // mutate adds the taint. The node controller would too, a moment later: pods could

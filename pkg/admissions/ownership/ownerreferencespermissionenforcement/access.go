@@ -5,18 +5,29 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
+	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// mayDelete denies a user who may not delete the object of the request: to change
-// its owners is to say when it goes.
+const (
+	// maxOwners bounds the access reviews of one request: users choose how many owners
+	// an object has, and all plugins share the client.
+	maxOwners = 100
+	// maxParallel bounds the access reviews in flight.
+	maxParallel = 8
+)
+
+// mayDelete denies a user who may not delete the object of the request: its owners decide when the object is
+// deleted.
 func (e *enforcement) mayDelete(ctx context.Context, r *admit.Request) error {
 	got, err := e.ask(ctx, r, authorizationv1.ResourceAttributes{
 		Verb: "delete", Namespace: r.Namespace, Group: r.Resource.Group, Version: r.Resource.Version,
@@ -28,49 +39,92 @@ func (e *enforcement) mayDelete(ctx context.Context, r *admit.Request) error {
 	return admit.Forbidden(r, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %s", words(got)))
 }
 
-// mayFinalizeAnything reports whether a user may keep everything from being
-// deleted. Then nobody need know what the owners are.
+// mayFinalizeAnything reports whether a user may block the deletion of every object. Then the owners need no
+// lookup.
 func (e *enforcement) mayFinalizeAnything(ctx context.Context, r *admit.Request) bool {
 	got, err := e.ask(ctx, r, finalizers("*", "*", "*", "*"))
 	if err != nil {
-		// The user may still be allowed each of them.
+		// The user may still be allowed to finalize each owner.
 		klog.FromContext(ctx).V(4).Info("Access to all finalizers could not be decided", "err", err)
 	}
 	return err == nil && got.Allowed
 }
 
-// mayFinalize denies a user who may not keep one of the owners from being deleted.
-// An owner of a namespace is in that of the object.
+// mayFinalize denies a user who may not block the deletion of one of the owners. The denial names the first
+// such owner.
 func (e *enforcement) mayFinalize(ctx context.Context, r *admit.Request, refs []metav1.OwnerReference) error {
-	allowed := map[authorizationv1.ResourceAttributes]bool{}
+	owners := distinct(refs)
+	if len(owners) > maxOwners {
+		return admit.Forbidden(r, fmt.Errorf(
+			"cannot set blockOwnerDeletion for %d owners in one request: the limit is %d for users who can't set finalizers on all resources", len(owners), maxOwners))
+	}
+	questions, unmapped := e.questions(ctx, r, owners)
+	for batch := range slices.Chunk(questions, maxParallel) {
+		answers := make([]answer, len(batch))
+		var wg sync.WaitGroup
+		for i, a := range batch {
+			wg.Go(func() { answers[i].decision, answers[i].err = e.ask(ctx, r, a) })
+		}
+		wg.Wait()
+		for _, got := range answers {
+			if got.err != nil {
+				return got.err
+			}
+			if !got.decision.Allowed {
+				return admit.Forbidden(r, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %s", words(got.decision)))
+			}
+		}
+	}
+	return unmapped
+}
+
+// answer is the answer to one access review.
+type answer struct {
+	decision admit.Decision
+	err      error
+}
+
+// distinct returns the references with one reference for each owner.
+func distinct(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	type owner struct{ apiVersion, kind, name string }
+	seen := sets.New[owner]()
+	var out []metav1.OwnerReference
 	for _, ref := range refs {
+		if o := (owner{ref.APIVersion, ref.Kind, ref.Name}); !seen.Has(o) {
+			seen.Insert(o)
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+// questions returns the access reviews for the owners, in order and without duplicates. A namespaced owner is
+// in the namespace of the object. The error is about the first owner whose resource is not found, and the
+// access reviews are those for the owners before that one: the first owner that is denied decides the message.
+func (e *enforcement) questions(ctx context.Context, r *admit.Request, owners []metav1.OwnerReference) ([]authorizationv1.ResourceAttributes, error) {
+	seen := sets.New[authorizationv1.ResourceAttributes]()
+	var out []authorizationv1.ResourceAttributes
+	for _, ref := range owners {
 		mappings, err := e.resourcesOf(ctx, r, ref)
 		if err != nil {
-			return err
+			return out, err
 		}
 		for _, m := range mappings {
 			a := finalizers(m.Resource.Group, m.Resource.Version, m.Resource.Resource, ref.Name)
 			if m.Scope.Name() == meta.RESTScopeNameNamespace {
 				a.Namespace = r.Namespace
 			}
-			if allowed[a] {
-				continue
+			if !seen.Has(a) {
+				seen.Insert(a)
+				out = append(out, a)
 			}
-			got, err := e.ask(ctx, r, a)
-			if err != nil {
-				return err
-			}
-			if !got.Allowed {
-				return admit.Forbidden(r, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %s", words(got)))
-			}
-			allowed[a] = true
 		}
 	}
-	return nil
+	return out, nil
 }
 
-// resourcesOf returns the resources that the kind of an owner could be. That there
-// are none is a denial; that the API server could not be asked is none.
+// resourcesOf returns the resources that the kind of an owner may map to. An unknown kind is a denial; a
+// failed discovery request is not.
 func (e *enforcement) resourcesOf(ctx context.Context, r *admit.Request, ref metav1.OwnerReference) ([]*meta.RESTMapping, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	var mappings []*meta.RESTMapping
@@ -86,7 +140,7 @@ func (e *enforcement) resourcesOf(ctx context.Context, r *admit.Request, ref met
 	return mappings, nil
 }
 
-// finalizers is what it takes to keep an object from being deleted.
+// finalizers returns the access review for blocking the deletion of an object.
 func finalizers(group, version, resource, name string) authorizationv1.ResourceAttributes {
 	return authorizationv1.ResourceAttributes{
 		Verb: "update", Group: group, Version: version, Resource: resource, Subresource: "finalizers", Name: name,
@@ -101,7 +155,7 @@ func (e *enforcement) ask(ctx context.Context, r *admit.Request, a authorization
 	return got, nil
 }
 
-// words are those of kube-apiserver for the reason and the error of its authorizer.
+// words returns the reason and the error of the authorizer in the words of kube-apiserver.
 func words(d admit.Decision) string {
 	return d.Reason + ", " + cmp.Or(d.EvaluationError, "<nil>")
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -19,10 +21,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 	"github.com/postern-dev/postern/pkg/admissions/ownership/ownerreferencespermissionenforcement"
 )
 
-// mapper answers with the same for all kinds.
+// mapper returns the same mapping for all kinds.
 type mapper struct {
 	meta.RESTMapper
 	mappings []*meta.RESTMapping
@@ -33,11 +36,12 @@ func (m mapper) RESTMappings(schema.GroupKind, ...string) ([]*meta.RESTMapping, 
 	return m.mappings, m.err
 }
 
-// create asks for a pod with blocking owners, and returns what was asked of the API server meanwhile. The user may
-// finalize what is in allowed.
+// create sends a request for a pod with blocking owners, and returns the access reviews that it caused. The
+// user may finalize the objects in allowed.
 func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string) (asked []string, err error) {
 	t.Helper()
 	client := &fake.Clientset{}
+	var mu sync.Mutex
 	client.AddReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(clienttesting.CreateAction)
 		if !ok {
@@ -48,13 +52,15 @@ func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string)
 			return false, nil, nil
 		}
 		r := review.Spec.ResourceAttributes
+		mu.Lock()
 		asked = append(asked, fmt.Sprintf("%s/%s %s", r.Resource, r.Name, r.Namespace))
+		mu.Unlock()
 		for _, name := range allowed {
 			review.Status.Allowed = review.Status.Allowed || r.Name == name
 		}
 		return true, review, nil
 	})
-	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, Authorize: admit.NewAuthorize(client), RESTMapper: m}, nil)
+	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, Authorize: authorization.New(client), RESTMapper: m}, nil)
 	if err != nil {
 		t.Fatalf("Making the plugin: %v", err)
 	}
@@ -93,6 +99,7 @@ func TestAKindThatIsSeveralResourcesTakesAllOfThem(t *testing.T) {
 	if err != nil {
 		t.Errorf("Got %v, want it allowed", err)
 	}
+	slices.Sort(asked)
 	if got, want := strings.Join(asked, ", "), "*/* , cs/x shop, roots/x "; got != want {
 		t.Errorf("Got the questions %q, want %q", got, want)
 	}
@@ -108,9 +115,33 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	if err != nil || len(asked) != 3 {
 		t.Errorf("Got %d questions, %v; want three, about everything and about two owners", len(asked), err)
 	}
-	// The first no is the answer.
 	asked, err = create(t, one, owners, "y")
-	if !apierrors.IsForbidden(err) || len(asked) != 2 {
-		t.Errorf("Got %d questions, %v; want two and a denial", len(asked), err)
+	if !apierrors.IsForbidden(err) || len(asked) != 3 {
+		t.Errorf("Got %d questions, %v; want three and a denial", len(asked), err)
+	}
+}
+
+// TestAccessReviewsAreBounded covers users who give an object very many owners.
+func TestAccessReviewsAreBounded(t *testing.T) {
+	one := mapper{mappings: []*meta.RESTMapping{mapping("cs", meta.RESTScopeNamespace)}}
+	owners := make([]string, 12_000)
+	for i := range owners {
+		owners[i] = fmt.Sprint("owner-", i)
+	}
+	asked, err := create(t, one, owners, owners...)
+	const want = `pods "web" is forbidden: cannot set blockOwnerDeletion for 12000 owners in one request: the limit is 100 for users who can't set finalizers on all resources`
+	if err == nil || err.Error() != want || len(asked) != 1 {
+		t.Errorf("Got %d questions, %v; want one, about everything, and %s", len(asked), err, want)
+	}
+	if asked, err = create(t, one, owners, append(owners, "*")...); err != nil || len(asked) != 1 {
+		t.Errorf("Got %d questions, %v; want one, about everything, and no denial", len(asked), err)
+	}
+	if asked, err = create(t, one, owners[:100], owners...); err != nil || len(asked) != 101 {
+		t.Errorf("Got %d questions, %v; want one for each owner, and one about everything", len(asked), err)
+	}
+	// The denial names the first denied owner.
+	asked, err = create(t, one, owners[:100], owners[:20]...)
+	if !apierrors.IsForbidden(err) || len(asked) >= 100 {
+		t.Errorf("Got %d questions, %v; want no more after the first denial", len(asked), err)
 	}
 }

@@ -7,15 +7,13 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// condition is true where the API server cannot find out alone that the request is
-// fine, and has to call. An access check in CEL costs 350,000, and an expression
-// may cost 1,000,000, so there are two of them at most: on CREATE for one or two
-// owners, on UPDATE for the object and one owner. More owners, and those whose kind
-// only the API server's discovery knows, are asked for all together, by the right
-// to finalize anything.
+// condition is true if the API server cannot decide alone that the request is allowed, and has to call. An
+// access check in CEL costs 350,000, and an expression may cost 1,000,000, so an expression has at most two
+// checks: on CREATE for one or two owners, on UPDATE for the object and one owner. One check for the right to
+// finalize any object covers more owners, and owners whose kind only the API server's discovery knows.
 //
-// A list with one element stands for a name: what CEL has for that is younger than
-// the oldest Kubernetes that we serve.
+// A list with one element stands for a variable: the CEL macro for variables is younger than the oldest
+// Kubernetes version that Postern supports.
 func condition() string {
 	const withFunctions = `
 		[references(object)].exists(refs, [references(oldObject)].exists(old,
@@ -41,8 +39,8 @@ func condition() string {
 	return strings.Join(strings.Fields(expression), " ")
 }
 
-// isLong is CEL for references that would cost too much to compare in CEL, each
-// with each. Their user chooses how many there are, and how long a UID is.
+// isLong is the CEL expression for references that would cost too much to compare pairwise in CEL. A user
+// chooses the number of references and the length of a UID.
 func isLong(refs string) string {
 	return "(" + refs + ".size() > 30 || " + refs + ".exists(r, " + uid("r") + ".size() > 100))"
 }
@@ -55,14 +53,14 @@ func blocks(ref string) string {
 	return "(has(" + ref + ".blockOwnerDeletion) && " + ref + ".blockOwnerDeletion == true)"
 }
 
-// isKnown is CEL for a reference to an owner of a kind that is in owners.
+// isKnown is the CEL expression for a reference to an owner whose kind is in owners.
 func isKnown(ref string) string {
 	return strings.NewReplacer("REF", ref, "RESOURCES", resources()).Replace(
 		"(has(REF.apiVersion) && has(REF.kind) && has(REF.name) && type(REF.name) == string" +
 			" && REF.apiVersion in RESOURCES && REF.kind in RESOURCES[REF.apiVersion])")
 }
 
-// mayFinalizeKnown is CEL for what mayFinalize asks about such an owner.
+// mayFinalizeKnown is mayFinalize in CEL, for an owner whose kind is in owners.
 func mayFinalizeKnown(ref string) string {
 	return strings.NewReplacer("REF", ref, "RESOURCES", resources(), "CLUSTER", clusterScoped()).Replace(
 		"authorizer.group(REF.apiVersion.contains('/') ? REF.apiVersion.split('/')[0] : '').resource(RESOURCES[REF.apiVersion][REF.kind]).subresource('finalizers')" +
@@ -85,7 +83,7 @@ func resources() string {
 	return "{" + strings.Join(versions, ", ") + "}"
 }
 
-// clusterScoped is the CEL list of the kinds of owners that are in no namespace.
+// clusterScoped is the CEL list of the kinds of owners that are cluster-scoped.
 func clusterScoped() string {
 	var kinds []string
 	for _, o := range owners() {
@@ -96,16 +94,15 @@ func clusterScoped() string {
 	return admit.CELStrings(kinds)
 }
 
-// owner is a kind that objects are often owned by.
+// owner is a kind that often owns objects.
 type owner struct {
 	apiVersion, kind, resource string
 	cluster                    bool
 }
 
-// owners are the kinds for which the controllers of kube-controller-manager, and
-// others that are common, block deletion. No kind is in two versions. The API
-// server can look them up here instead of asking itself what it serves, so that it
-// lets the controllers work without a call.
+// owners are the kinds whose deletion the controllers of kube-controller-manager and other common controllers
+// block. No kind is in two versions. The API server can look up these kinds in the condition instead of using
+// discovery, so the controllers work without a call.
 func owners() []owner {
 	return []owner{
 		{apiVersion: "v1", kind: "Endpoints", resource: "endpoints"},

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestOwners is about a table that stands for the API server's discovery.
+// TestOwners checks the table that replaces the API server's discovery.
 func TestOwners(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range owners() {

@@ -1,6 +1,6 @@
-// Package ownerreferencespermissionenforcement lets owner references be changed
-// only by those who may delete the object, and lets them keep an owner from being
-// deleted only by those who may do that to the owner itself. See README.md.
+// Package ownerreferencespermissionenforcement denies a change of owner references to users who may not
+// delete the object, and denies blocking the deletion of an owner to users who may not finalize the owner.
+// See README.md.
 package ownerreferencespermissionenforcement
 
 import (
@@ -8,7 +8,9 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,17 +25,17 @@ var Plugin = &admit.Plugin{
 	Name: "OwnerReferencesPermissionEnforcement",
 	Rules: []admit.Rule{
 		on("*", "*/*").If(condition()),
-		// A wildcard leaves these out unless they are named. They can have owners that
-		// matter, and are no burden, since we are called for little more than what is
-		// refused. The condition of the wildcard is for them too.
-		on("", "endpoints", "nodes", "pods/binding").If("false"),
+		// A wildcard excludes these resources unless a rule names them. Whoever may create
+		// one of them could otherwise block the deletion of any owner. The condition of the
+		// wildcard holds for them too, so that heartbeats of nodes, leader elections and
+		// events are admitted without a call.
+		on("", "endpoints", "events", "nodes", "pods/binding").If("false"),
 		on(certificatesv1.GroupName, "certificatesigningrequests").If("false"),
+		on(coordinationv1.GroupName, "leases").If("false"),
 		on(discoveryv1.GroupName, "endpointslices").If("false"),
+		on(eventsv1.GroupName, "events").If("false"),
 	},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		e := &enforcement{authorize: d.Authorize, mapper: meta.ToRESTMapperWithContext(d.RESTMapper)}
 		return admit.Handler{Validate: e.validate}, nil
 	},
@@ -53,15 +55,15 @@ type enforcement struct {
 
 func (e *enforcement) validate(ctx context.Context, r *admit.Request) error {
 	if r.Resource.Group == "" && r.Resource.Resource == "pods" && r.SubResource == "status" {
-		// Upstream: old kubelets spoil the references there, and the API server does not
-		// store them.
+		// Upstream: old kubelets corrupt the references in a pod status, and the API server does not store
+		// them.
 		return nil
 	}
 	refs, old, ok := references(r)
 	if !ok || apiequality.Semantic.DeepEqual(refs, old) {
 		return nil
 	}
-	// Who creates an object could as well not create it.
+	// The creator of an object needs no right to delete it.
 	if r.Operation != admissionv1.Create {
 		if err := e.mayDelete(ctx, r); err != nil {
 			return err
@@ -74,8 +76,8 @@ func (e *enforcement) validate(ctx context.Context, r *admit.Request) error {
 	return e.mayFinalize(ctx, r, blocking)
 }
 
-// references returns those of the object and of the old one, or false where one of
-// them can have none.
+// references returns the references of the object and of the old object, or false if one of the objects
+// cannot have references.
 func references(r *admit.Request) (refs, old []metav1.OwnerReference, ok bool) {
 	object, err := meta.Accessor(r.Object)
 	if err != nil {
@@ -91,12 +93,12 @@ func references(r *admit.Request) (refs, old []metav1.OwnerReference, ok bool) {
 	return object.GetOwnerReferences(), oldObject.GetOwnerReferences(), true
 }
 
-// newlyBlocking returns the references that keep their owner from being deleted and
-// did not before: there was none with that UID, or it did not block.
+// newlyBlocking returns the references that block the deletion of their owner and did not before: either no
+// reference had that UID, or that reference did not block.
 func newlyBlocking(refs, old []metav1.OwnerReference) []metav1.OwnerReference {
 	blocked := map[string]bool{}
 	for _, ref := range old {
-		// Upstream: of several with one UID the last one counts.
+		// Upstream: if several references have one UID, the last one applies.
 		blocked[string(ref.UID)] = isBlocking(ref)
 	}
 	var out []metav1.OwnerReference

@@ -1,5 +1,5 @@
-// Package alwayspullimages makes every container pull its image anew, so that a
-// private image is only run by those who may pull it. See README.md.
+// Package alwayspullimages sets the pull policy of every image in a pod to Always,
+// so that only users with access to a private image can run it. See README.md.
 package alwayspullimages
 
 import (
@@ -13,14 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
 // Plugin is AlwaysPullImages.
 //
 // Upstream: plugin/pkg/admission/alwayspullimages.
 var Plugin = &admit.Plugin{
-	Name:  "AlwaysPullImages",
-	Rules: []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update).If(noPod() + " || (" + lax() + ") && (" + newImage() + ")")},
+	Name: "AlwaysPullImages",
+	Rules: []admit.Rule{
+		// No condition: a webhook that is called later may inject a container.
+		admit.On("pods", admissionv1.Create).In(admit.Mutating),
+		admit.On("pods", admissionv1.Create).In(admit.Validating).If(pods.WithoutContainers() + " || " + lax()),
+		admit.On("pods", admissionv1.Update).If(pods.WithoutContainers() + " || (" + lax() + ") && (" + newImage() + ")"),
+	},
+	Configurable: true,
 	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := admit.LoadConfig[config](data)
 		if err != nil {
@@ -28,43 +35,33 @@ var Plugin = &admit.Plugin{
 		}
 		h := admit.Handler{Mutate: admit.Typed(mutate), Validate: admit.Typed(validate)}
 		if c.IncludeEphemeralContainers {
-			h.Rules = []admit.Rule{admit.On("pods/ephemeralcontainers", admissionv1.Update).If(noPod() + " || " + lax())}
+			h.Rules = []admit.Rule{admit.On("pods/ephemeralcontainers", admissionv1.Update).If(pods.WithoutContainers() + " || " + lax())}
 		}
 		return h, nil
 	},
 }
 
-// noPod is the CEL for an object that has no containers, of which the others
-// could say nothing.
-func noPod() string { return "size(" + admit.CELList("object.spec.containers") + ") == 0" }
-
-// lax is the CEL for a pod in which something that has an image does not pull it
-// always.
+// lax is the CEL for a pod in which a container or an image volume has a pull policy
+// other than Always.
 func lax() string {
 	var terms []string
-	for _, list := range containerLists() {
-		terms = append(terms, admit.CELList("object.spec."+list)+".exists(c, !has(c.imagePullPolicy) || c.imagePullPolicy != 'Always')")
+	for _, list := range pods.ContainerKinds() {
+		terms = append(terms, admit.CELAny(admit.CELList("object.spec."+string(list)), "c", "!has(c.imagePullPolicy) || c.imagePullPolicy != 'Always'"))
 	}
-	terms = append(terms, admit.CELList("object.spec.volumes")+".exists(v, has(v.image) && v.image != null && (!has(v.image.pullPolicy) || v.image.pullPolicy != 'Always'))")
+	terms = append(terms, admit.CELAny(admit.CELList("object.spec.volumes"), "v",
+		"has(v.image) && v.image != null && (!has(v.image.pullPolicy) || v.image.pullPolicy != 'Always')"))
 	return strings.Join(terms, " || ")
 }
 
-// newImage is the CEL for a request that is no update, or in which the images do
-// not stand where they stood. Equal lists are cheaper than equal sets, and only
-// err towards a call.
+// newImage is the CEL for an update that changes the list of images. It compares
+// lists, because comparing sets costs more. The price is a call for an update that
+// only reorders the images.
 func newImage() string {
-	terms := []string{"request.operation != 'UPDATE'"}
-	for _, list := range containerLists() {
-		images := func(object string) string {
-			return admit.CELList(object+".spec."+list) + ".map(c, has(c.image) ? c.image : '')"
-		}
-		terms = append(terms, images("object")+" != "+images("oldObject"))
+	var terms []string
+	for _, list := range pods.ContainerKinds() {
+		terms = append(terms, admit.CELDiffer(admit.CELList("object.spec."+string(list)), admit.CELList("oldObject.spec."+string(list)), "c", "has(c.image) ? c.image : ''"))
 	}
 	return strings.Join(terms, " || ")
-}
-
-func containerLists() []string {
-	return []string{"initContainers", "containers", "ephemeralContainers"}
 }
 
 func mutate(_ context.Context, r *admit.Request, pod, old *corev1.Pod) error {
@@ -74,7 +71,8 @@ func mutate(_ context.Context, r *admit.Request, pod, old *corev1.Pod) error {
 	return nil
 }
 
-// validate exists because a webhook that runs after us may set a policy back.
+// validate is needed because a webhook that runs after Postern may set another
+// policy.
 func validate(_ context.Context, r *admit.Request, pod, old *corev1.Pod) error {
 	var errs []error
 	for _, p := range pullPolicies(r, pod, old) {
@@ -88,13 +86,13 @@ func validate(_ context.Context, r *admit.Request, pod, old *corev1.Pod) error {
 	return admit.ForbiddenAs(r, utilerrors.NewAggregate(errs))
 }
 
-// pullPolicy is one policy in a pod.
+// pullPolicy is the pull policy of one container or image volume.
 type pullPolicy struct {
 	policy *corev1.PullPolicy
 	path   *field.Path
 }
 
-// pullPolicies returns the policies that have to be Always.
+// pullPolicies returns the pull policies that the plugin enforces.
 func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 	if r.SubResource == "ephemeralcontainers" {
 		return addedEphemeral(pod, old)
@@ -103,7 +101,7 @@ func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 		return nil
 	}
 	var out []pullPolicy
-	for c := range admit.EachContainer(&pod.Spec) {
+	for c := range pods.EachContainer(&pod.Spec) {
 		out = append(out, pullPolicy{&c.ImagePullPolicy, c.Path().Child("imagePullPolicy")})
 	}
 	for i := range pod.Spec.Volumes {
@@ -114,17 +112,17 @@ func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 	return out
 }
 
-// addedEphemeral leaves out the containers that were there before: nothing can
-// change them any more.
+// addedEphemeral returns only the added ephemeral containers, because existing
+// ephemeral containers are immutable.
 func addedEphemeral(pod, old *corev1.Pod) []pullPolicy {
 	before := sets.New[string]()
 	if old != nil {
-		for c := range admit.EachContainer(&old.Spec, admit.EphemeralContainers) {
+		for c := range pods.EachContainer(&old.Spec, pods.EphemeralContainers) {
 			before.Insert(c.Name)
 		}
 	}
 	var out []pullPolicy
-	for c := range admit.EachContainer(&pod.Spec, admit.EphemeralContainers) {
+	for c := range pods.EachContainer(&pod.Spec, pods.EphemeralContainers) {
 		if !before.Has(c.Name) {
 			out = append(out, pullPolicy{&c.ImagePullPolicy, c.Path().Child("imagePullPolicy")})
 		}
@@ -132,14 +130,14 @@ func addedEphemeral(pod, old *corev1.Pod) []pullPolicy {
 	return out
 }
 
-// usesOnlyImagesOf reports whether every image of pod is used somewhere in old:
-// whoever made that pod was allowed to pull them.
+// usesOnlyImagesOf reports whether old uses every image of pod in some container.
+// The creator of old was allowed to pull those images.
 func usesOnlyImagesOf(pod, old *corev1.Pod) bool {
 	images := sets.New[string]()
-	for c := range admit.EachContainer(&old.Spec) {
+	for c := range pods.EachContainer(&old.Spec) {
 		images.Insert(c.Image)
 	}
-	for c := range admit.EachContainer(&pod.Spec) {
+	for c := range pods.EachContainer(&pod.Spec) {
 		if !images.Has(c.Image) {
 			return false
 		}

@@ -2,7 +2,7 @@ package alwayspullimages
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
 type config struct {
-	// IncludeEphemeralContainers covers the containers that kubectl debug adds to
-	// a running pod, which kube-apiserver's plugin does not see.
+	// IncludeEphemeralContainers extends the plugin to the containers that kubectl
+	// debug adds to a running pod. kube-apiserver's plugin does not see them.
 	IncludeEphemeralContainers bool `json:"includeEphemeralContainers"`
 }

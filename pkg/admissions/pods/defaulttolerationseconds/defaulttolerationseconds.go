@@ -1,12 +1,11 @@
-// Package defaulttolerationseconds says how long a pod stays on a node that is
-// not ready or not reachable, where the pod does not say so itself. See README.md.
+// Package defaulttolerationseconds sets how long a pod stays on a node that is not
+// ready or unreachable, unless the pod sets it. See README.md.
 package defaulttolerationseconds
 
 import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// inTreeSeconds is what kube-apiserver adds unless its own flags say otherwise.
+// inTreeSeconds is kube-apiserver's default. Flags of kube-apiserver may change it.
 const inTreeSeconds = 300
 
 // Plugin is DefaultTolerationSeconds.
@@ -24,28 +23,25 @@ const inTreeSeconds = 300
 var Plugin = &admit.Plugin{
 	Name: "DefaultTolerationSeconds",
 	Rules: []admit.Rule{
-		admit.On("pods", admissionv1.Create, admissionv1.Update).If(lacks(corev1.TaintNodeNotReady) + " || " + lacks(corev1.TaintNodeUnreachable)),
+		// No condition: a webhook that is called later may replace the tolerations.
+		admit.On("pods", admissionv1.Create),
+		admit.On("pods", admissionv1.Update).If(lacks(corev1.TaintNodeNotReady) + " || " + lacks(corev1.TaintNodeUnreachable)),
 	},
-	Flags: []admit.Flag{notReady(), unreachable()},
+	Flags:        []admit.Flag{notReady(), unreachable()},
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		p, err := newPlugin(d, data)
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		return admit.Handler{Mutate: admit.Typed(p.mutate), Rules: p.rules()}, nil
+		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil
 	},
 }
 
-// lacks is the CEL for a pod that does not tolerate a taint in any way.
+// lacks is the CEL for a pod without any toleration of a taint.
 func lacks(key string) string {
-	return "!" + admit.CELList("object.spec.tolerations") +
-		fmt.Sprintf(".exists(t, (!has(t.key) || t.key in ['', '%s']) && (!has(t.effect) || t.effect in ['', 'NoExecute']))", key)
-}
-
-// hasInTree is the CEL for a pod that tolerates a taint as kube-apiserver has it.
-func hasInTree(key string) string {
-	return admit.CELList("object.spec.tolerations") +
-		fmt.Sprintf(".exists(t, has(t.key) && t.key == '%s' && has(t.tolerationSeconds) && t.tolerationSeconds == %d)", key, inTreeSeconds)
+	return admit.CELNone(admit.CELList("object.spec.tolerations"), "t",
+		fmt.Sprintf("(!has(t.key) || t.key in ['', '%s']) && (!has(t.effect) || t.effect in ['', 'NoExecute'])", key))
 }
 
 func notReady() admit.Flag { return flag("not-ready", "notReady") }
@@ -61,9 +57,10 @@ func flag(name, taint string) admit.Flag {
 }
 
 type plugin struct {
-	// added are for pods that do not tolerate the taint of that key.
+	// added has a toleration per taint, for pods that do not tolerate the taint.
 	added []corev1.Toleration
-	// replacing are those of them that also take the place of kube-apiserver's.
+	// replacing is the subset of added that also replaces kube-apiserver's
+	// toleration.
 	replacing []corev1.Toleration
 }
 
@@ -90,18 +87,6 @@ func newPlugin(d admit.Deps, data []byte) (*plugin, error) {
 	return p, nil
 }
 
-// rules are for pods that have both tolerations already, from kube-apiserver.
-func (p *plugin) rules() []admit.Rule {
-	var terms []string
-	for _, t := range p.replacing {
-		terms = append(terms, hasInTree(t.Key))
-	}
-	if len(terms) == 0 {
-		return nil
-	}
-	return []admit.Rule{admit.On("pods", admissionv1.Create).If(strings.Join(terms, " || "))}
-}
-
 func (p *plugin) mutate(_ context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
 	if r.Operation == admissionv1.Create {
 		for _, t := range p.replacing {
@@ -124,9 +109,9 @@ func replace(pod *corev1.Pod, from, to corev1.Toleration) {
 	}
 }
 
-// tolerates reports whether the pod says anything about the taint of that key.
+// tolerates reports whether the pod has a toleration for the taint with that key.
 //
-// Upstream: the operator and the value are not looked at.
+// Upstream: tolerates ignores the operator and the value.
 func tolerates(pod *corev1.Pod, key string) bool {
 	for _, t := range pod.Spec.Tolerations {
 		if (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {

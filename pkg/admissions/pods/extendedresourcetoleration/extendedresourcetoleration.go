@@ -1,6 +1,6 @@
-// Package extendedresourcetoleration lets a pod that asks for an extended
-// resource, such as a GPU, onto the nodes that are tainted with its name. See
-// README.md.
+// Package extendedresourcetoleration adds tolerations to pods that request an
+// extended resource, such as a GPU, for the nodes that are tainted with the name of
+// the resource. See README.md.
 package extendedresourcetoleration
 
 import (
@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
 // Plugin is ExtendedResourceToleration.
@@ -21,24 +22,26 @@ import (
 var Plugin = &admit.Plugin{
 	Name: "ExtendedResourceToleration",
 	Rules: []admit.Rule{
-		admit.On("pods", admissionv1.Create, admissionv1.Update).If(requests(admit.Containers) + " || " + requests(admit.InitContainers)),
+		// No condition: a webhook that is called later may inject a container.
+		admit.On("pods", admissionv1.Create),
+		admit.On("pods", admissionv1.Update).If(requests(pods.Containers) + " || " + requests(pods.InitContainers)),
 	},
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
-		return admit.Handler{Mutate: admit.Typed(mutate)}, admit.NoConfig(data)
+	New: func(admit.Deps, []byte) (admit.Handler, error) {
+		return admit.Handler{Mutate: admit.Typed(mutate)}, nil
 	},
 }
 
-// requests is the CEL for a pod in which a container asks for what may be an
-// extended resource.
-func requests(kind admit.ContainerKind) string {
-	return admit.CELList("object.spec."+string(kind)) +
-		".exists(c, has(c.resources) && c.resources != null && has(c.resources.requests) && c.resources.requests != null" +
-		" && c.resources.requests.exists(name, name.contains('/') && !name.contains('" + corev1.ResourceDefaultNamespacePrefix + "')))"
+// requests is the CEL for a pod in which a container requests a resource that may be
+// extended.
+func requests(kind pods.ContainerKind) string {
+	extended := "name.contains('/') && !name.contains('" + corev1.ResourceDefaultNamespacePrefix + "')"
+	return admit.CELAny(admit.CELList("object.spec."+string(kind)), "c",
+		admit.CELAnyNested(admit.CELValue("c.resources.requests", "{}"), "name", extended))
 }
 
 func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 	names := sets.New[string]()
-	for c := range admit.EachContainer(&pod.Spec, admit.InitContainers, admit.Containers) {
+	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
 		for name := range c.Resources.Requests {
 			if isExtended(string(name)) {
 				names.Insert(string(name))
@@ -51,8 +54,8 @@ func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 	return nil
 }
 
-// isExtended reports whether a resource is none of Kubernetes' own. Its name must
-// be one that a quota can have.
+// isExtended reports whether a resource is not one of Kubernetes' own. Its name must
+// also be valid in a ResourceQuota.
 //
 // Upstream: IsExtendedResourceName in pkg/apis/core/helper.
 func isExtended(name string) bool {
@@ -61,8 +64,8 @@ func isExtended(name string) bool {
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
-// tolerate adds a toleration, or puts it in the place of what differs from it in
-// nothing but the seconds.
+// tolerate adds a toleration. An existing toleration that differs only in its
+// seconds is replaced.
 func tolerate(spec *corev1.PodSpec, wanted corev1.Toleration) {
 	found := false
 	for i := range spec.Tolerations {

@@ -1,6 +1,6 @@
-// Package limitpodhardantiaffinitytopology lets pods demand only that others stay
-// off their node: who may demand a whole zone for a pod can keep everybody else
-// out of it. See README.md.
+// Package limitpodhardantiaffinitytopology limits required pod anti-affinity to the
+// topology of a node. A pod that requires anti-affinity in a whole zone could keep
+// the pods of all other users out of the zone. See README.md.
 package limitpodhardantiaffinitytopology
 
 import (
@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
 // Plugin is LimitPodHardAntiAffinityTopology.
@@ -19,23 +20,16 @@ import (
 // Upstream: plugin/pkg/admission/antiaffinity.
 var Plugin = &admit.Plugin{
 	Name:  "LimitPodHardAntiAffinityTopology",
-	Rules: []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update).If(noPod() + " || " + wide())},
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	Rules: []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update).If(pods.WithoutContainers() + " || " + wide())},
+	New: func(admit.Deps, []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: admit.Typed(validate)}, nil
 	},
 }
 
-// noPod is the CEL for an object that has no containers, of which wide could say
-// nothing.
-func noPod() string { return "size(" + admit.CELList("object.spec.containers") + ") == 0" }
-
-// wide is the CEL for a pod that is to be denied.
+// wide is the CEL for a pod that the plugin denies.
 func wide() string {
 	terms := admit.CELList("object.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution")
-	return fmt.Sprintf("%s.exists(t, t == null || !has(t.topologyKey) || t.topologyKey != '%s')", terms, corev1.LabelHostname)
+	return admit.CELAny(terms, "t", "t == null || !has(t.topologyKey) || t.topologyKey != '"+corev1.LabelHostname+"'")
 }
 
 func validate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
@@ -45,9 +39,9 @@ func validate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 	}
 	for _, term := range affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if term.TopologyKey != corev1.LabelHostname {
-			// Upstream: the name is the object's, not the request's.
-			return apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, fmt.Errorf(
-				"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", term.TopologyKey, corev1.LabelHostname))
+			// Upstream: the message has the name of the object, not of the request.
+			return admit.Deny(apierrors.NewForbidden(corev1.Resource("pods"), pod.Name, fmt.Errorf(
+				"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", term.TopologyKey, corev1.LabelHostname)))
 		}
 	}
 	return nil

@@ -8,17 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
-// checkPod returns what is wrong with a pod by one item of a LimitRange.
+// checkPod returns the violations of one LimitRange item by a pod.
 func (l *limitRanger) checkPod(item corev1.LimitRangeItem, pod *corev1.Pod) []error {
 	var errs []error
 	switch item.Type {
 	case corev1.LimitTypeContainer:
-		// Not in the order of EachContainer: errors about containers come first.
-		for _, kind := range []admit.ContainerKind{admit.Containers, admit.InitContainers} {
-			for c := range admit.EachContainer(&pod.Spec, kind) {
+		// Containers come before init containers, unlike in EachContainer, so that
+		// errors have kube-apiserver's order.
+		for _, kind := range []pods.ContainerKind{pods.Containers, pods.InitContainers} {
+			for c := range pods.EachContainer(&pod.Spec, kind) {
 				errs = append(errs, usage{item.Type, c.Resources.Requests, c.Resources.Limits}.check(item)...)
 			}
 		}
@@ -29,8 +30,8 @@ func (l *limitRanger) checkPod(item corev1.LimitRangeItem, pod *corev1.Pod) []er
 	return errs
 }
 
-// checkClaim returns what is wrong with a claim by one item of a LimitRange. A
-// claim's limits are nobody's input, so the bounds are those of its requests.
+// checkClaim returns the violations of one LimitRange item by a claim. Only the
+// requests are checked, because nothing uses the limits of a claim.
 func checkClaim(item corev1.LimitRangeItem, claim *corev1.PersistentVolumeClaim) []error {
 	if item.Type != corev1.LimitTypePersistentVolumeClaim {
 		return nil
@@ -39,7 +40,7 @@ func checkClaim(item corev1.LimitRangeItem, claim *corev1.PersistentVolumeClaim)
 	return append(each(item.Min, u.atLeast), each(item.Max, u.requestAtMost)...)
 }
 
-// usage is what a container, a pod or a claim wants.
+// usage holds the requests and limits of a container, a pod or a claim.
 type usage struct {
 	kind             corev1.LimitType
 	requests, limits corev1.ResourceList
@@ -49,10 +50,10 @@ func (u usage) check(item corev1.LimitRangeItem) []error {
 	return slices.Concat(each(item.Min, u.atLeast), each(item.Max, u.atMost), each(item.MaxLimitRequestRatio, u.ratioAtMost))
 }
 
-// constraint holds one resource against its bound.
+// constraint checks one resource against its bound.
 type constraint func(name corev1.ResourceName, bound resource.Quantity) error
 
-// each returns the errors of all resources that have a bound, by name.
+// each checks all resources that have a bound, in the order of their names.
 func each(bounds corev1.ResourceList, check constraint) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
@@ -95,7 +96,7 @@ func (u usage) atMost(name corev1.ResourceName, bound resource.Quantity) error {
 	return nil
 }
 
-// requestAtMost is atMost for what has no limits.
+// requestAtMost is atMost for objects without limits.
 func (u usage) requestAtMost(name corev1.ResourceName, bound resource.Quantity) error {
 	request, requested := u.requests[name]
 	atMost, wanted, _ := amounts(bound, request, resource.Quantity{})
@@ -113,7 +114,7 @@ func (u usage) ratioAtMost(name corev1.ResourceName, bound resource.Quantity) er
 	request, limit := u.requests[name], u.limits[name]
 	_, wanted, capped := amounts(bound, request, limit)
 	text := fmt.Sprintf("%s max limit to request ratio per %s is %s", name, u.kind, bound.String())
-	// What is not there is zero.
+	// A missing quantity is zero.
 	switch {
 	case wanted == 0:
 		return fmt.Errorf("%s, but no request is specified or request is 0", text)
@@ -127,8 +128,7 @@ func (u usage) ratioAtMost(name corev1.ResourceName, bound resource.Quantity) er
 	return nil
 }
 
-// ratioWithin compares in thousandths where the bound is small enough, as amounts
-// does.
+// ratioWithin compares in thousandths if the bound is small enough, as amounts does.
 func ratioWithin(ratio float64, bound resource.Quantity) bool {
 	if bound.Value() > resource.MaxMilliValue {
 		return ratio <= float64(bound.Value())
@@ -136,8 +136,8 @@ func ratioWithin(ratio float64, bound resource.Quantity) bool {
 	return ratio*1000 <= float64(bound.MilliValue())
 }
 
-// amounts returns quantities as integers of one unit: thousandths, or, where one
-// of them is too large for that, ones, rounded up.
+// amounts returns the quantities as integers in thousandths. If one of them is too
+// large for that, amounts returns all of them in whole units, rounded up.
 func amounts(bound, request, limit resource.Quantity) (b, r, l int64) {
 	b, r, l = bound.Value(), request.Value(), limit.Value()
 	if max(b, r, l) <= resource.MaxMilliValue {

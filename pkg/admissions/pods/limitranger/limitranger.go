@@ -1,6 +1,5 @@
-// Package limitranger gives containers the resources that a namespace's LimitRanges
-// have for them by default, and denies pods and claims outside their bounds. See
-// README.md.
+// Package limitranger sets the default resources of a namespace's LimitRanges in
+// containers, and denies pods and claims that exceed the bounds. See README.md.
 package limitranger
 
 import (
@@ -17,12 +16,13 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
-// podLevelResources lets a pod say what it needs as a whole.
+// podLevelResources is the gate for resources that are set for a pod as a whole.
 const podLevelResources featuregate.Feature = "PodLevelResources"
 
-// annotation says what was filled in.
+// annotation lists the defaults that the plugin set.
 const annotation = "kubernetes.io/limit-ranger"
 
 // Plugin is LimitRanger.
@@ -38,10 +38,7 @@ var Plugin = &admit.Plugin{
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{
 		podLevelResources: {Default: true, PreRelease: featuregate.Beta},
 	},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		l := &limitRanger{ranges: newRanges(d), podLevel: d.Features.Enabled(podLevelResources)}
 		return admit.Handler{Mutate: l.mutate, Validate: l.validate}, nil
 	},
@@ -49,7 +46,7 @@ var Plugin = &admit.Plugin{
 
 type limitRanger struct {
 	ranges *ranges
-	// podLevel is whether what a pod says as a whole counts.
+	// podLevel is true if pod-level resources count.
 	podLevel bool
 }
 
@@ -68,8 +65,7 @@ func (l *limitRanger) mutate(ctx context.Context, r *admit.Request) error {
 	return nil
 }
 
-// validate denies with all that is wrong by the first LimitRange by which
-// something is.
+// validate denies with all violations of the first LimitRange that is violated.
 func (l *limitRanger) validate(ctx context.Context, r *admit.Request) error {
 	var check func(corev1.LimitRangeItem) []error
 	switch obj := r.Object.(type) {
@@ -98,22 +94,22 @@ func (l *limitRanger) validate(ctx context.Context, r *admit.Request) error {
 }
 
 // isTerminating reports whether the object was marked for deletion before the
-// request: what then still changes is finalizers, which limits must not stop.
+// request. Limits must not block the removal of its finalizers.
 func isTerminating(r *admit.Request) bool {
 	old, err := meta.Accessor(r.OldObject)
 	return err == nil && old.GetDeletionTimestamp() != nil
 }
 
-// setDefaults fills in what containers do not say, and what was filled in into an
+// setDefaults sets the resources that containers lack, and lists them in an
 // annotation. Ephemeral containers have no resources.
 //
-// Upstream: the annotation is the last LimitRange's that filled in something.
+// Upstream: the annotation describes only the last LimitRange that set a default.
 func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	defaults := defaultsOf(lr)
 	var set []string
-	// Not in the order of EachContainer: the annotation has the containers first.
-	for _, kind := range []admit.ContainerKind{admit.Containers, admit.InitContainers} {
-		for c := range admit.EachContainer(&pod.Spec, kind) {
+	// The annotation lists containers before init containers, unlike EachContainer.
+	for _, kind := range []pods.ContainerKind{pods.Containers, pods.InitContainers} {
+		for c := range pods.EachContainer(&pod.Spec, kind) {
 			limits := fill(&c.Resources.Limits, defaults.Limits)
 			requests := fill(&c.Resources.Requests, defaults.Requests)
 			set = append(set, describe(requests, "request", c)...)
@@ -129,8 +125,8 @@ func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	pod.Annotations[annotation] = "LimitRanger plugin set: " + strings.Join(set, "; ")
 }
 
-// defaultsOf returns the defaults for containers. Of two items that have one for
-// the same resource the later one counts.
+// defaultsOf returns the defaults for containers. If two items have a default for
+// the same resource, the later item wins.
 func defaultsOf(lr *corev1.LimitRange) corev1.ResourceRequirements {
 	out := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for _, item := range lr.Spec.Limits {
@@ -143,8 +139,8 @@ func defaultsOf(lr *corev1.LimitRange) corev1.ResourceRequirements {
 	return out
 }
 
-// fill adds the defaults that a list lacks and returns their names. The LimitRange
-// is shared, so quantities are copied.
+// fill adds the defaults that a list lacks and returns their names. It copies the
+// quantities, because all requests share the LimitRange.
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	var set []string
 	for name, q := range defaults {
@@ -161,13 +157,14 @@ func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	return set
 }
 
-// describe returns the annotation's part about one container, if there is one.
-func describe(names []string, what string, c admit.Container) []string {
+// describe returns the annotation's part about one container, or nil if nothing was
+// set.
+func describe(names []string, what string, c pods.Container) []string {
 	if len(names) == 0 {
 		return nil
 	}
 	kind := "container"
-	if c.Kind == admit.InitContainers {
+	if c.Kind == pods.InitContainers {
 		kind = "init container"
 	}
 	return []string{fmt.Sprintf("%s %s for %s %s", strings.Join(names, ", "), what, kind, c.Name)}

@@ -19,17 +19,18 @@ import (
 )
 
 const (
-	// recentNamespaces and recentTTL bound what is remembered of live lists.
+	// recentNamespaces and recentTTL bound the cache of live lists.
 	recentNamespaces = 10000
 	recentTTL        = 30 * time.Second
-	// listTimeout bounds a live list, which outlives the request that began it.
+	// listTimeout bounds a live list. A live list outlives the request that started
+	// it.
 	listTimeout = 10 * time.Second
 )
 
-// ranges finds the LimitRanges of a namespace: in the informer's cache, or, where
-// that has none, in the API server. Someone who creates a namespace, its
-// LimitRange and a pod in one breath is ahead of the cache. The live answer is
-// remembered, because most namespaces have no LimitRange.
+// ranges finds the LimitRanges of a namespace in the informer's cache. If the cache
+// has none, ranges asks the API server, because a client that creates a namespace,
+// its LimitRange and a pod at once is faster than the watch. The live answer is
+// cached, because most namespaces have no LimitRange.
 type ranges struct {
 	lister corev1listers.LimitRangeLister
 	client corev1client.LimitRangesGetter
@@ -47,8 +48,8 @@ func newRanges(d admit.Deps) *ranges {
 	}
 }
 
-// of returns the LimitRanges of a namespace by name. They are shared: nobody may
-// change them.
+// of returns the LimitRanges of a namespace, sorted by name. All requests share
+// them, so callers must not modify them.
 func (l *ranges) of(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
 	items, err := l.lister.LimitRanges(namespace).List(labels.Everything())
 	if err != nil {
@@ -57,16 +58,15 @@ func (l *ranges) of(ctx context.Context, namespace string) ([]*corev1.LimitRange
 	if len(items) == 0 {
 		return l.live(ctx, namespace)
 	}
-	// The cache has caught up. What was remembered must not come back when the
+	// The informer has caught up. The cached answer must not be used again after the
 	// last LimitRange is deleted.
 	l.recent.Remove(namespace)
 	sortByName(items)
 	return items, nil
 }
 
-// live returns what the API server has, as of 30 seconds ago at the earliest.
-// Requests that ask at the same time share one call, which therefore does not end
-// with the request that came first.
+// live returns the LimitRanges in the API server, at most 30 seconds old. Concurrent
+// requests share one call. The call therefore outlives the request that started it.
 func (l *ranges) live(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
 	if known, ok := l.recent.Get(namespace); ok {
 		items, _ := known.([]*corev1.LimitRange)

@@ -30,7 +30,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
 )
 
-// limits denies every pod without a limit for cpu.
+// limits denies every pod without a cpu limit.
 func limits() *corev1.LimitRange {
 	return &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Name: "limits", Namespace: "shop"},
@@ -40,12 +40,13 @@ func limits() *corev1.LimitRange {
 	}
 }
 
-// cluster has a LimitRange in namespace shop, and an informer that has not seen it.
+// cluster has a LimitRange in the namespace shop that the informer has not seen.
 type cluster struct {
 	client    kubernetes.Interface
 	informers informers.SharedInformerFactory
 	clock     *clocktesting.FakeClock
-	// lists counts the live lists, hold and fail are what happens to each.
+	// lists counts the live lists. Each list waits for hold and returns the error of
+	// fail.
 	lists atomic.Int32
 	hold  func()
 	fail  error
@@ -83,7 +84,7 @@ func newClusterOf(t *testing.T, client kubernetes.Interface) *cluster {
 	return c
 }
 
-// create asks for a pod without limits.
+// create sends the creation of a pod without limits.
 func (c *cluster) create(ctx context.Context, namespace string) error {
 	return c.plugin.Validate(ctx, &admit.Request{
 		AdmissionRequest: &admissionv1.AdmissionRequest{
@@ -128,7 +129,7 @@ func TestAnswersOfTheAPIServerAreRememberedFor30Seconds(t *testing.T) {
 func TestWhatWasRememberedDoesNotOutliveTheLimitRange(t *testing.T) {
 	c := newCluster(t)
 	wantDenied(t, c.create(t.Context(), "shop"))
-	// The informer sees it come and go.
+	// The informer sees the LimitRange added and deleted.
 	store := c.informers.Core().V1().LimitRanges().Informer().GetStore()
 	if err := store.Add(limits()); err != nil {
 		t.Fatalf("Adding the limit range to the cache: %v", err)
@@ -161,8 +162,8 @@ func TestRequestsAtTheSameTimeShareOneList(t *testing.T) {
 	})
 }
 
-// TestAListGoesOnWithoutTheRequestThatBeganIt has a server, because client-go's
-// fakes do not look at the context.
+// TestAListGoesOnWithoutTheRequestThatBeganIt uses an HTTP server, because
+// client-go's fakes ignore the context.
 func TestAListGoesOnWithoutTheRequestThatBeganIt(t *testing.T) {
 	asked, release := make(chan struct{}, 2), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -4,14 +4,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// requestsOf and limitsOf are what total adds up.
+// requestsOf and limitsOf select the list that total sums.
 func requestsOf(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests }
 
 func limitsOf(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Limits }
 
-// total returns what a pod needs at once: containers and sidecars run together;
-// an init container runs alone but for the sidecars that started before it. What
-// the pod says of cpu and memory as a whole replaces the sums.
+// total returns the most that a pod uses at any time. Containers and sidecars run
+// together. An init container runs alone with the sidecars that started before it.
+// Pod-level cpu and memory replace the sums.
 //
 // Upstream: podRequests and podLimits of the plugin. The library's PodRequests
 // differs: it also lets the pod replace huge pages.
@@ -49,7 +49,7 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// add adds more to a sum, which shares nothing with it.
+// add adds more to a sum. The sum shares no memory with more.
 func add(sum, more corev1.ResourceList) {
 	for name, q := range more {
 		total, ok := sum[name]
@@ -62,7 +62,7 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
-// raise makes every resource of list at least what it is in other.
+// raise raises every resource of list to at least its quantity in other.
 func raise(list, other corev1.ResourceList) {
 	for name, q := range other {
 		if has, ok := list[name]; !ok || q.Cmp(has) > 0 {

@@ -1,5 +1,5 @@
-// Package nodedeclaredfeaturevalidator refuses an update of a pod that its node
-// does not have the features for. See README.md.
+// Package nodedeclaredfeaturevalidator denies an update of a pod that needs a
+// feature which its node does not declare. See README.md.
 package nodedeclaredfeaturevalidator
 
 import (
@@ -32,7 +32,8 @@ var Plugin = &admit.Plugin{
 	Name:  "NodeDeclaredFeatureValidator",
 	Rules: []admit.Rule{admit.On("pods", admissionv1.Update).If(respecified()), admit.On("pods/resize", admissionv1.Update)},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{
-		// It cannot be switched off in an API server of version 1.37, but in older ones.
+		// An API server of version 1.37 locks the gate on. Older versions can
+		// disable it.
 		nodeDeclaredFeatures:        {Default: true, PreRelease: featuregate.GA},
 		draNodeAllocatableResources: {Default: false, PreRelease: featuregate.Alpha},
 	},
@@ -40,12 +41,8 @@ var Plugin = &admit.Plugin{
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
-	if err := admit.NoConfig(data); err != nil {
-		return admit.Handler{}, err
-	}
 	if !d.Features.Enabled(nodeDeclaredFeatures) {
-		// Upstream: the plugin stays, and does nothing.
-		return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
+		return admit.Handler{}, nil
 	}
 	informer := d.Informers.Core().V1().Nodes()
 	informer.Informer()
@@ -67,18 +64,18 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	return h, nil
 }
 
-// sliceRule covers subresources, of which there are none: upstream looks at them
-// for pods only.
+// sliceRule covers subresources too, although ResourceSlices have none. Upstream
+// checks the subresource for pods only.
 func sliceRule() admit.Rule {
 	return admit.Rule{
 		Group: resourcev1.GroupName, Resources: []string{"resourceslices/*"},
 		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-		Condition:  admit.CELList("object.spec.devices") + ".exists(d, has(d.nodeAllocatableResources))",
+		Condition:  admit.CELAny(admit.CELList("object.spec.devices"), "d", "has(d.nodeAllocatableResources)"),
 	}
 }
 
-// respecified is the CEL for a pod on a node whose spec changes: the API server
-// counts a generation for each change.
+// respecified is the CEL for an update that changes the spec of a pod on a node. The
+// API server increments the generation with each change of the spec.
 func respecified() string {
 	return admit.CELValue("object.spec.nodeName", "''") + " != '' && " +
 		admit.CELValue("object.metadata.generation", "0") + " != " + admit.CELValue("oldObject.metadata.generation", "0")
@@ -88,8 +85,8 @@ type validator struct {
 	nodes    corev1listers.NodeLister
 	client   corev1client.NodeInterface
 	features *nodedeclaredfeatures.Framework
-	// version bounds the features: those that every node of a cluster of that
-	// version has need not be declared. It is the version of the library.
+	// version is the version of the library. Nodes need not declare features that
+	// every node of a cluster of this version has.
 	version *version.Version
 }
 
@@ -98,7 +95,7 @@ func (v *validator) pod(ctx context.Context, r *admit.Request, pod, old *corev1.
 		return nil
 	}
 	if old == nil {
-		return admit.BadRequest(fmt.Errorf("expected an old pod but got a %T", r.OldObject))
+		return admit.Deny(apierrors.NewBadRequest(fmt.Sprintf("expected an old pod but got a %T", r.OldObject)))
 	}
 	if old.Generation == pod.Generation || !sameShape(&pod.Spec, &old.Spec) {
 		return nil
@@ -127,9 +124,9 @@ func (v *validator) pod(ctx context.Context, r *admit.Request, pod, old *corev1.
 	return nil
 }
 
-// sameShape reports whether no init container and no volume came, went, or became
-// another kind of volume. The API server never lets such an update through, and
-// the library takes it for granted.
+// sameShape reports whether the update adds and removes no init container and no
+// volume, and keeps the type of each volume. The API server denies any other update,
+// and the library relies on that.
 func sameShape(pod, old *corev1.PodSpec) bool {
 	if len(pod.InitContainers) != len(old.InitContainers) || len(pod.Volumes) != len(old.Volumes) {
 		return false
@@ -146,11 +143,7 @@ func podInfo(pod *corev1.Pod) *nodedeclaredfeatures.PodInfo {
 	return &nodedeclaredfeatures.PodInfo{Spec: &pod.Spec, Status: &pod.Status}
 }
 
-// node returns a node, or NotFound as it is.
+// node returns a node. It returns a NotFound error unchanged.
 func (v *validator) node(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := admit.Lookup(ctx, v.nodes, v.client, name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("looking up node %s: %w", name, err)
-	}
-	return node, err
+	return admit.Lookup(ctx, v.nodes, v.client, name)
 }

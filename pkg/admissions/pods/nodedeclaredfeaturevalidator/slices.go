@@ -17,8 +17,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// slice refuses devices that stand for resources of nodes that do not know that
-// devices can.
+// slice denies devices that represent resources of a node (CPU or memory), unless
+// the node declares support for such devices.
 func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resourcev1.ResourceSlice) error {
 	for i := range slice.Spec.Devices {
 		device := &slice.Spec.Devices[i]
@@ -35,15 +35,15 @@ func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resou
 			}
 		}
 		if !ptr.Deref(slice.Spec.PerDeviceNodeSelection, false) {
-			// The other devices are on the same nodes.
+			// All devices of the slice are on the same nodes.
 			return nil
 		}
 	}
 	return nil
 }
 
-// place is where a device is: on the named node, else on those of the selector,
-// else on all or on none.
+// place is where a device is: on the named node, on the nodes of the selector, on
+// all nodes or on none, in this order of precedence.
 type place struct {
 	node     string
 	selector *corev1.NodeSelector
@@ -57,7 +57,7 @@ func placeOf(slice *resourcev1.ResourceSliceSpec, device *resourcev1.Device) pla
 	return place{ptr.Deref(slice.NodeName, ""), slice.NodeSelector, ptr.Deref(slice.AllNodes, false)}
 }
 
-// nodesOf returns the nodes of a device in the order of their names.
+// nodesOf returns the nodes of a device, sorted by name.
 func (v *validator) nodesOf(ctx context.Context, r *admit.Request, device string, p place) ([]*corev1.Node, error) {
 	if p.node != "" {
 		node, err := v.node(ctx, p.node)
@@ -76,7 +76,7 @@ func (v *validator) nodesOf(ctx context.Context, r *admit.Request, device string
 	if p.selector != nil {
 		selector, err := nodeaffinity.NewNodeSelector(p.selector)
 		if err != nil {
-			return nil, admit.BadRequest(fmt.Errorf("failed to create node selector: %w", err))
+			return nil, admit.Deny(apierrors.NewBadRequest(fmt.Sprintf("failed to create node selector: %v", err)))
 		}
 		nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !selector.Match(n) })
 	}

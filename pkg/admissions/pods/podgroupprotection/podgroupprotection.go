@@ -1,5 +1,5 @@
-// Package podgroupprotection keeps a PodGroup from being deleted while pods are in
-// it. See README.md.
+// Package podgroupprotection protects a PodGroup from deletion while it contains
+// pods. See README.md.
 package podgroupprotection
 
 import (
@@ -10,10 +10,11 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/finalizers"
 )
 
 const (
-	// finalizer is taken off by a controller of kube-controller-manager.
+	// finalizer is removed by a controller of kube-controller-manager.
 	finalizer = schedulingv1beta1.GroupName + "/podgroup-protection"
 
 	genericWorkload featuregate.Feature = "GenericWorkload"
@@ -27,20 +28,15 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{{
 		Group: schedulingv1beta1.GroupName, Versions: []string{"v1beta1", "v1alpha3"}, Resources: []string{"podgroups"},
 		Operations: []admissionv1.Operation{admissionv1.Create},
-		Condition:  admit.CELWithoutFinalizer(finalizer),
 	}},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{genericWorkload: {Default: false, PreRelease: featuregate.Beta}},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		if !d.Features.Enabled(genericWorkload) {
-			// Upstream: the plugin stays, and does nothing.
-			return admit.Handler{Mutate: func(context.Context, *admit.Request) error { return nil }}, nil
+			return admit.Handler{}, nil
 		}
 		return admit.Handler{Mutate: protect}, nil
 	},
 }
 
-// protect does not look at the type: both versions have the same metadata.
-func protect(_ context.Context, r *admit.Request) error { return admit.AddFinalizer(r, finalizer) }
+// protect works for both versions of PodGroup, because it uses only the metadata.
+func protect(_ context.Context, r *admit.Request) error { return finalizers.Add(r, finalizer) }

@@ -1,9 +1,12 @@
 package podnodeselector
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -12,30 +15,58 @@ import (
 )
 
 const (
-	selectorsField = "podNodeSelectorPluginConfig"
-	// clusterDefault is the one key of the selectors that is no namespace.
+	selectorsField   = "podNodeSelectorPluginConfig"
+	imagePolicyField = "imagePolicy"
+	// clusterDefault is the only key of the selectors that is not the name of a
+	// namespace.
 	clusterDefault = "clusterDefaultNodeSelector"
 )
 
-// config is the plugin's configuration, which has no version in kube-apiserver.
+// config is the plugin's configuration. kube-apiserver's configuration has no
+// version.
 type config struct {
 	Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
-	// ImagePolicy belongs to ImagePolicyWebhook. In the oldest form of the
-	// configuration file both plugins get all of it.
+	// ImagePolicy is the configuration of ImagePolicyWebhook. In the oldest format
+	// of the configuration file both plugins read the whole file.
 	ImagePolicy any `json:"imagePolicy"`
+}
+
+// decode reads the configuration. As in kube-apiserver, upper and lower case do not
+// matter in the names of its fields.
+func decode(data []byte) (config, error) {
+	given, err := admit.LoadConfig[map[string]any](data)
+	if err != nil {
+		return config{}, err
+	}
+	canonical := map[string]any{}
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		name := key
+		for _, field := range []string{selectorsField, imagePolicyField} {
+			if strings.EqualFold(key, field) {
+				name = field
+			}
+		}
+		if _, twice := canonical[name]; twice {
+			return config{}, admit.InvalidField(key, "the field %s is there twice", name)
+		}
+		canonical[name] = given[key]
+	}
+	document, err := json.Marshal(canonical)
+	if err != nil {
+		return config{}, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	return admit.LoadConfig[config](document)
 }
 
 // load returns the selectors by namespace. kube-apiserver ignores a file that
 // does not decode, and parses selectors when a pod comes.
 func load(data []byte) (map[string]labels.Set, error) {
-	var c config
-	if len(data) > 0 {
-		if err := admit.DecodeConfig(data, &c); err != nil {
-			return nil, err
-		}
+	c, err := decode(data)
+	if err != nil {
+		return nil, err
 	}
 	out := make(map[string]labels.Set, len(c.Selectors))
-	// In order, so that of two mistakes it is always the same that is told.
+	// The keys are sorted, so that of two mistakes load always reports the same one.
 	for _, name := range slices.Sorted(maps.Keys(c.Selectors)) {
 		selector, err := labels.ConvertSelectorToLabelsMap(c.Selectors[name])
 		if wrong, ok := errors.AsType[*field.Error](err); ok {

@@ -1,5 +1,6 @@
-// Package podnodeselector gives every pod the node selector of its namespace, and
-// keeps it to the labels that are allowed there. See README.md.
+// Package podnodeselector adds the node selector of the namespace to every pod, and
+// limits the pod's labels to the labels that the configuration allows in the
+// namespace. See README.md.
 package podnodeselector
 
 import (
@@ -17,15 +18,16 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// annotation of a namespace is the selector of its pods.
+// annotation on a namespace holds the node selector of its pods.
 const annotation = "scheduler.alpha.kubernetes.io/node-selector"
 
 // Plugin is PodNodeSelector.
 //
 // Upstream: plugin/pkg/admission/podnodeselector.
 var Plugin = &admit.Plugin{
-	Name:  "PodNodeSelector",
-	Rules: []admit.Rule{admit.On("pods", admissionv1.Create)},
+	Name:         "PodNodeSelector",
+	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create)},
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		selectors, err := load(data)
 		if err != nil {
@@ -41,7 +43,8 @@ var Plugin = &admit.Plugin{
 }
 
 type plugin struct {
-	// selectors are the cluster's default, and what is allowed in each namespace.
+	// selectors holds the cluster's default, and the labels that each namespace
+	// allows.
 	selectors  map[string]labels.Set
 	namespaces corev1listers.NamespaceLister
 	live       typedcorev1.NamespaceInterface
@@ -52,7 +55,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if err != nil {
 		return err
 	}
-	// Where the two conflict it does not matter which one wins: check says no.
+	// On a conflict either value may win, because check denies the pod.
 	merged := labels.Merge(own, pod.Spec.NodeSelector)
 	if err := p.check(r, pod, own, merged); err != nil {
 		return err
@@ -71,8 +74,8 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	return p.check(r, pod, own, pod.Spec.NodeSelector)
 }
 
-// check refuses a pod that contradicts its namespace, or whose selector, in the
-// end, has a label that is not allowed in the namespace.
+// check denies a pod that conflicts with the selector of its namespace, or whose
+// resulting selector has a label that the namespace does not allow.
 func (p *plugin) check(r *admit.Request, pod *corev1.Pod, own, merged labels.Set) error {
 	if labels.Conflicts(own, pod.Spec.NodeSelector) {
 		return forbidden(r, pod, "pod node label selector conflicts with its namespace node label selector")
@@ -89,22 +92,22 @@ func (p *plugin) check(r *admit.Request, pod *corev1.Pod, own, merged labels.Set
 	return nil
 }
 
-// forbidden names the pod as kube-apiserver's plugin does, which does not look at
+// forbidden names the pod as kube-apiserver's plugin does: by its name, ignoring
 // generateName.
 func forbidden(r *admit.Request, pod *corev1.Pod, why string) error {
 	resource := corev1.Resource(r.Resource.Resource)
-	return apierrors.NewForbidden(resource, pod.Name, errors.New(why))
+	return admit.Deny(apierrors.NewForbidden(resource, pod.Name, errors.New(why)))
 }
 
-// namespaceSelector returns what the namespace's annotation says, even if that is
-// nothing, else the default of the cluster.
+// namespaceSelector returns the selector in the namespace's annotation, which may be
+// empty. A namespace without the annotation has the cluster's default.
 func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (labels.Set, error) {
 	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, admit.ForbiddenAs(r, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", r.Namespace)))
 	case err != nil:
-		return nil, fmt.Errorf("looking up namespace %s: %w", r.Namespace, err)
+		return nil, err
 	}
 	text, ok := ns.Annotations[annotation]
 	if !ok {

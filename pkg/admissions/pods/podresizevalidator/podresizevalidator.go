@@ -1,5 +1,5 @@
-// Package podresizevalidator refuses to resize a pod beyond what its node has. See
-// README.md.
+// Package podresizevalidator denies resizing a pod beyond the resources of its node.
+// See README.md.
 package podresizevalidator
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// The types of the causes that a refusal has.
+// The types of the causes in a denial.
 const (
 	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 	nodeCapacity        metav1.CauseType = "NodeCapacity"
@@ -35,16 +35,13 @@ var Plugin = &admit.Plugin{
 	Name:  "PodResizeValidator",
 	Rules: []admit.Rule{admit.On("pods/resize", admissionv1.Update)},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{
-		// It cannot be switched off in an API server of version 1.35, but in older ones.
+		// An API server of version 1.35 locks the gate on. Older versions can
+		// disable it.
 		inPlacePodVerticalScaling: {Default: true, PreRelease: featuregate.GA},
 	},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		if !d.Features.Enabled(inPlacePodVerticalScaling) {
-			// Upstream: the plugin stays, and does nothing.
-			return admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, nil
+			return admit.Handler{}, nil
 		}
 		informer := d.Informers.Core().V1().Nodes()
 		informer.Informer()
@@ -63,9 +60,9 @@ func (n *nodes) validate(ctx context.Context, r *admit.Request, pod, old *corev1
 		return nil
 	}
 	if old == nil {
-		return admit.BadRequest(fmt.Errorf("expected an old pod but got a %T", r.OldObject))
+		return admit.Deny(apierrors.NewBadRequest(fmt.Sprintf("expected an old pod but got a %T", r.OldObject)))
 	}
-	// The API server counts a generation for each change of the spec.
+	// The API server increments the generation with each change of the spec.
 	if old.Generation == pod.Generation {
 		return nil
 	}
@@ -74,9 +71,9 @@ func (n *nodes) validate(ctx context.Context, r *admit.Request, pod, old *corev1
 		return admit.Forbidden(r, fmt.Errorf("node %q not found", pod.Spec.NodeName))
 	}
 	if err != nil {
-		return fmt.Errorf("looking up node %s: %w", pod.Spec.NodeName, err)
+		return err
 	}
-	// Upstream: a node without the label is taken for one of Linux.
+	// Upstream: a node without the label counts as a Linux node.
 	if os, ok := node.Labels[corev1.LabelOSStable]; ok && os != "linux" {
 		return refused(r, unsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, os))
 	}
@@ -86,8 +83,8 @@ func (n *nodes) validate(ctx context.Context, r *admit.Request, pod, old *corev1
 	return nil
 }
 
-// exceeds says what the pod asks for beyond what the node could give to any pod.
-// What other pods have of it is the kubelet's to know.
+// exceeds returns the requests of the pod that exceed the node's allocatable
+// resources. It ignores the other pods on the node, which the kubelet accounts for.
 func exceeds(pod *corev1.Pod, allocatable corev1.ResourceList) error {
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	var over []string
@@ -103,11 +100,13 @@ func exceeds(pod *corev1.Pod, allocatable corev1.ResourceList) error {
 	return fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(over, "; "))
 }
 
-// refused is a denial with a cause that a client can tell from others.
+// refused denies the request with a cause that clients can match.
 func refused(r *admit.Request, cause metav1.CauseType, err error) error {
-	denial := admit.Forbidden(r, err)
-	if status, ok := errors.AsType[*apierrors.StatusError](denial); ok {
-		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+	denial, ok := errors.AsType[*admit.Denial](admit.Forbidden(r, err))
+	if !ok {
+		return err
 	}
-	return denial
+	status := denial.Status()
+	status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: cause})
+	return admit.Deny(&apierrors.StatusError{ErrStatus: status})
 }

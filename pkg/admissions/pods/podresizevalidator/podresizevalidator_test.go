@@ -12,7 +12,7 @@ import (
 
 func Test(t *testing.T) { admittest.Run(t, podresizevalidator.Plugin) }
 
-// TestCauses is about what a case does not look at, and clients do.
+// TestCauses checks the causes of a denial, which the YAML cases do not compare.
 func TestCauses(t *testing.T) {
 	want := map[string][]metav1.StatusCause{
 		"a-node-of-another-system-is-refused":     {{Type: "UnsupportedPlatform"}},

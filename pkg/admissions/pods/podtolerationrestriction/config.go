@@ -13,13 +13,14 @@ const (
 	kind       = "Configuration"
 )
 
-// config is the plugin's configuration, as kube-apiserver has it.
+// config is the plugin's configuration in kube-apiserver's format.
 type config struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Default are the tolerations of pods in namespaces that name none.
+	// Default is the list of tolerations for namespaces without the annotation.
 	Default []corev1.Toleration `json:"default"`
-	// Whitelist are those that such pods may have. Empty, they may have all.
+	// Whitelist is the list of allowed tolerations for namespaces without the
+	// annotation. An empty list allows all.
 	Whitelist []corev1.Toleration `json:"whitelist"`
 }
 

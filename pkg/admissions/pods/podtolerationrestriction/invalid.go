@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// invalid returns the first thing that the API server would not take in a pod's
-// toleration, or nil. The operators that compare numbers are among these, as the
-// check that kube-apiserver makes of this configuration leaves their gate out.
+// invalid returns the first error that the API server's validation would find in a
+// pod's toleration, or nil. Operators that compare numbers are errors, because
+// kube-apiserver validates this configuration with the gate for these operators
+// disabled.
 //
 // Upstream: ValidateTolerations in pkg/apis/core/validation.
 func invalid(t corev1.Toleration, at *field.Path) *field.Error {

@@ -1,5 +1,5 @@
-// Package podtolerationrestriction gives every pod the tolerations of its
-// namespace, and refuses one that tolerates more than it may. See README.md.
+// Package podtolerationrestriction adds the tolerations of the namespace to every
+// pod, and denies a pod whose tolerations exceed the whitelist. See README.md.
 package podtolerationrestriction
 
 import (
@@ -16,10 +16,11 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
 )
 
-// The annotations of a namespace are lists of tolerations in JSON. An empty one
-// is an empty list; one that is not there leaves it to the configuration.
+// The annotations of a namespace are JSON lists of tolerations. An empty annotation
+// is an empty list. Without the annotation, the configuration applies.
 const (
 	defaultAnnotation   = "scheduler.alpha.kubernetes.io/defaultTolerations"
 	whitelistAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
@@ -29,9 +30,10 @@ const (
 //
 // Upstream: plugin/pkg/admission/podtolerationrestriction.
 var Plugin = &admit.Plugin{
-	Name:     "PodTolerationRestriction",
-	Rules:    []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
-	Features: admit.QOSFeatures(),
+	Name:         "PodTolerationRestriction",
+	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
+	Features:     qosFeatures(),
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {
@@ -61,20 +63,21 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 		if err != nil {
 			return err
 		}
-		// A copy: what is in the configuration is not the pod's to change.
+		// mutate copies the toleration, because all requests share the
+		// configuration.
 		for _, t := range defaults {
 			extra = append(extra, *t.DeepCopy())
 		}
 	}
-	// The kubelet puts the taint on a node that runs out of memory, where only
-	// pods that asked for none have to stay away.
-	if admit.QOSClass(pod, p.features) != corev1.PodQOSBestEffort {
+	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
+	// pods have to stay off such a node.
+	if qosClass(pod, p.features) != corev1.PodQOSBestEffort {
 		extra = append(extra, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
 	}
 	if len(extra) > 0 {
-		pod.Spec.Tolerations = admit.MergeTolerations(pod.Spec.Tolerations, extra)
+		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
 	}
 	return p.validate(ctx, r, pod, old)
 }
@@ -88,22 +91,22 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 		return err
 	}
 	for _, t := range pod.Spec.Tolerations {
-		if !slices.ContainsFunc(whitelist, func(w corev1.Toleration) bool { return admit.TolerationCovers(w, t) }) {
+		if !slices.ContainsFunc(whitelist, func(w corev1.Toleration) bool { return tolerations.Covers(w, t) }) {
 			return admit.ForbiddenAs(r, fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope))
 		}
 	}
 	return nil
 }
 
-// tolerations returns those of the annotation if the namespace has it, else the
-// cluster's, and whose they are.
+// tolerations returns the list in the namespace's annotation, or the cluster's list
+// if the namespace has no annotation. It also returns where the list comes from.
 func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation string, cluster []corev1.Toleration) (list []corev1.Toleration, scope string, err error) {
 	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
 	if apierrors.IsNotFound(err) {
-		return nil, "", err
+		return nil, "", admit.Deny(err)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("looking up namespace %s: %w", r.Namespace, err)
+		return nil, "", err
 	}
 	text, ok := ns.Annotations[annotation]
 	if !ok {

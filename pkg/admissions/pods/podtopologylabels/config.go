@@ -12,12 +12,12 @@ import (
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
 type config struct {
-	// AdditionalLabels are keys of labels that are copied besides the zone and the
-	// region.
+	// AdditionalLabels are the keys of further labels to copy, besides the zone and
+	// the region.
 	AdditionalLabels []string `json:"additionalLabels"`
 }
 
-// load returns the keys of the labels that are copied.
+// load returns the keys of the labels to copy.
 func load(data []byte) ([]string, error) {
 	var c config
 	if len(data) > 0 {

@@ -1,5 +1,5 @@
-// Package podtopologylabels copies the zone and the region of a node to the pods
-// that are bound to it, so that they know where they run. See README.md.
+// Package podtopologylabels copies the zone and region labels of a node to the pods
+// that are bound to it, so that a pod can read its own topology. See README.md.
 package podtopologylabels
 
 import (
@@ -24,10 +24,12 @@ const gate featuregate.Feature = "PodTopologyLabelsAdmission"
 var Plugin = &admit.Plugin{
 	Name: "PodTopologyLabels",
 	Rules: []admit.Rule{
-		admit.On("pods", admissionv1.Create).If(admit.CELValue("object.spec.nodeName", "''") + " != ''"),
-		admit.On("pods/binding", admissionv1.Create).If(admit.CELValue("object.target.kind", "''") + " == 'Node'"),
+		// No condition: a webhook that is called later may set the node.
+		admit.On("pods", admissionv1.Create),
+		admit.On("pods/binding", admissionv1.Create),
 	},
-	Features: map[featuregate.Feature]featuregate.FeatureSpec{gate: {Default: true, PreRelease: featuregate.Beta}},
+	Features:     map[featuregate.Feature]featuregate.FeatureSpec{gate: {Default: true, PreRelease: featuregate.Beta}},
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		keys, err := load(data)
 		if err != nil || !d.Features.Enabled(gate) {
@@ -45,12 +47,12 @@ var Plugin = &admit.Plugin{
 }
 
 type plugin struct {
-	// keys are those of the labels that are copied.
+	// keys are the keys of the labels to copy.
 	keys  []string
 	nodes corev1listers.NodeLister
 }
 
-// pod is for pods that are created on a node, without a scheduler.
+// pod labels pods that are created with a node name, without a scheduler.
 func (p *plugin) pod(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return nil
@@ -58,8 +60,8 @@ func (p *plugin) pod(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) er
 	return p.label(&pod.ObjectMeta, pod.Spec.NodeName)
 }
 
-// binding is for what a scheduler sends. The API server puts the labels of the
-// binding on the pod.
+// binding labels the binding that a scheduler creates. The API server copies the
+// labels of the binding to the pod.
 func (p *plugin) binding(_ context.Context, _ *admit.Request, binding, _ *corev1.Binding) error {
 	if binding.Target.Kind != "Node" {
 		return nil
@@ -67,8 +69,8 @@ func (p *plugin) binding(_ context.Context, _ *admit.Request, binding, _ *corev1
 	return p.label(&binding.ObjectMeta, binding.Target.Name)
 }
 
-// label overwrites what is there. A node that nobody knows has no labels: to
-// schedule must not depend on it.
+// label overwrites existing labels. It ignores an unknown node, because scheduling
+// must not depend on this plugin.
 func (p *plugin) label(object *metav1.ObjectMeta, nodeName string) error {
 	node, err := p.nodes.Get(nodeName)
 	if apierrors.IsNotFound(err) {

@@ -2,8 +2,9 @@ package priority
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
 type config struct {
-	// ResetOnClassChange lets a webhook that runs before Postern give a new pod
-	// another class: the priority and the preemption policy that kube-apiserver put
-	// there for the former class are overwritten, where they would be refused.
+	// ResetOnClassChange allows a webhook that runs before Postern to set another
+	// class on a new pod. Postern then overwrites the priority and the preemption
+	// policy that kube-apiserver computed for the former class. Without
+	// ResetOnClassChange such a pod is denied.
 	ResetOnClassChange bool `json:"resetOnClassChange"`
 }

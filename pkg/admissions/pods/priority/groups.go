@@ -9,6 +9,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -18,8 +19,9 @@ const (
 	genericWorkload          featuregate.Feature = "GenericWorkload"
 	compositePodGroup        featuregate.Feature = "CompositePodGroup"
 	podGroupPreemptionPolicy featuregate.Feature = "PodGroupPreemptionPolicy"
-	// topologyAwareWorkloadScheduling changes nothing here. kube-apiserver wants it
-	// together with CompositePodGroup, and its flag can be taken over as it is.
+	// topologyAwareWorkloadScheduling has no effect here. Postern accepts it because
+	// kube-apiserver requires it together with CompositePodGroup, so that users can
+	// copy kube-apiserver's --feature-gates.
 	topologyAwareWorkloadScheduling featuregate.Feature = "TopologyAwareWorkloadScheduling"
 )
 
@@ -32,7 +34,8 @@ func gates() map[featuregate.Feature]featuregate.FeatureSpec {
 	}
 }
 
-// groupRules are those for the groups that the API server has with these gates.
+// groupRules returns the rules for the group resources that the API server serves
+// with these gates.
 func groupRules(features featuregate.FeatureGate) []admit.Rule {
 	rule := func(resource string, versions ...string) admit.Rule {
 		return admit.Rule{
@@ -50,7 +53,7 @@ func groupRules(features featuregate.FeatureGate) []admit.Rule {
 	return rules
 }
 
-// group resolves the priority of a group of either kind, in any version.
+// group sets the priority of a PodGroup or CompositePodGroup of any version.
 func (p *priority) group(ctx context.Context, r *admit.Request) error {
 	switch g := r.Object.(type) {
 	case *schedulingv1beta1.PodGroup:
@@ -60,11 +63,11 @@ func (p *priority) group(ctx context.Context, r *admit.Request) error {
 	case *schedulingv1alpha3.CompositePodGroup:
 		return resolveGroup(ctx, p, r, "composite pod group", groupFields[schedulingv1alpha3.PreemptionPolicy]{&g.Spec.PriorityClassName, &g.Spec.Priority, &g.Spec.PreemptionPolicy})
 	}
-	return admit.BadRequest(fmt.Errorf("resource was marked with kind %s but was unable to be converted", r.Kind.Kind))
+	return admit.Deny(apierrors.NewBadRequest(fmt.Sprintf("resource was marked with kind %s but was unable to be converted", r.Kind.Kind)))
 }
 
-// groupFields are the fields of a group that a class decides. P is the version's
-// own type of the policy.
+// groupFields are the fields of a group that depend on its class. P is the
+// preemption policy type of the group's version.
 type groupFields[P ~string] struct {
 	class    *string
 	priority **int32

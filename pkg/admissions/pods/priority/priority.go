@@ -1,11 +1,11 @@
-// Package priority gives pods and pod groups the priority of their PriorityClass,
-// and keeps PriorityClasses to one global default. See README.md.
+// Package priority sets the priority of pods and pod groups from their
+// PriorityClass, and denies a second global default among PriorityClasses. See
+// README.md.
 package priority
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -25,15 +25,17 @@ import (
 var Plugin = &admit.Plugin{
 	Name: "Priority",
 	Rules: []admit.Rule{
-		admit.On("pods", admissionv1.Create, admissionv1.Update).In(admit.Mutating).If(unresolved()),
+		admit.On("pods", admissionv1.Create).In(admit.Mutating),
+		admit.On("pods", admissionv1.Update).In(admit.Mutating).If(unresolved()),
 		{
 			Phase: admit.Validating, Group: schedulingv1.GroupName, Resources: []string{"priorityclasses"},
 			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
 			Condition:  admit.CELValue("object.globalDefault", "false") + " != false",
 		},
 	},
-	Features: gates(),
-	New:      newHandler,
+	Features:     gates(),
+	Configurable: true,
+	New:          newHandler,
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
@@ -57,20 +59,19 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	return admit.Handler{Mutate: mutate, Validate: admit.Typed(p.validate), Rules: groupRules(d.Features)}, nil
 }
 
-// unresolved is the CEL for a new pod, and for an update that takes away what the
-// plugin put into the pod.
+// unresolved is the CEL for an update that removes a field that the plugin set.
 func unresolved() string {
 	lost := func(field string) string {
 		return admit.CELValue("object.spec."+field, "null") + " == null && " + admit.CELValue("oldObject.spec."+field, "null") + " != null"
 	}
-	return "request.operation != 'UPDATE' || oldObject == null || " + lost("priority") + " || " + lost("preemptionPolicy")
+	return "oldObject == null || " + lost("priority") + " || " + lost("preemptionPolicy")
 }
 
 type priority struct {
 	config  config
 	classes schedulingv1listers.PriorityClassLister
 	client  schedulingv1client.PriorityClassInterface
-	// groupPolicies says that pod groups have a preemption policy.
+	// groupPolicies is true if pod groups have a preemption policy.
 	groupPolicies bool
 }
 
@@ -98,11 +99,11 @@ func (p *priority) pod(ctx context.Context, r *admit.Request, pod, old *corev1.P
 	return nil
 }
 
-// keep restores what an update left out. Other changes are not the plugin's: the
-// API server refuses them.
+// keep restores the fields that an update omits. It ignores other changes, because
+// the API server denies them.
 func keep(pod, old *corev1.Pod) error {
 	if old == nil {
-		return admit.BadRequest(errors.New("resource was marked with kind Pod but was unable to be converted"))
+		return admit.Deny(apierrors.NewBadRequest("resource was marked with kind Pod but was unable to be converted"))
 	}
 	if pod.Spec.Priority == nil && old.Spec.Priority != nil {
 		pod.Spec.Priority = new(*old.Spec.Priority)
@@ -113,9 +114,9 @@ func keep(pod, old *corev1.Pod) error {
 	return nil
 }
 
-// reset takes off a priority and a policy that contradict the class that the pod
-// names, and leaves a note of it in the audit log. What replaces them is the
-// class's own, so nobody gets a priority that is not that of a class.
+// reset clears a priority and a preemption policy that contradict the class of the
+// pod, and records this in the audit log. The plugin then sets the values of the
+// class, so no pod gets a priority that is not in a class.
 func reset(r *admit.Request, spec *corev1.PodSpec, class resolved) {
 	if got := spec.Priority; got != nil && *got != class.value {
 		r.Audit("priority-reset", fmt.Sprintf("%d replaced by %d of PriorityClass %s", *got, class.value, class.name))
@@ -127,15 +128,15 @@ func reset(r *admit.Request, spec *corev1.PodSpec, class resolved) {
 	}
 }
 
-// resolved is what a class says. The policy may be nil.
+// resolved holds the values of a class. The policy may be nil.
 type resolved struct {
 	name   string
 	value  int32
 	policy *corev1.PreemptionPolicy
 }
 
-// class returns what the class of that name says; without a name the global
-// default; without that, the priority of a cluster that has no classes.
+// class returns the values of the named class, or of the global default if the name
+// is empty. Without a global default it returns the default priority, zero.
 func (p *priority) class(ctx context.Context, r *admit.Request, name string) (resolved, error) {
 	if name == "" {
 		class, err := p.globalDefault()
@@ -152,13 +153,13 @@ func (p *priority) class(ctx context.Context, r *admit.Request, name string) (re
 		return resolved{}, admit.Forbidden(r, fmt.Errorf("no PriorityClass with name %v was found", name))
 	}
 	if err != nil {
-		return resolved{}, fmt.Errorf("looking up PriorityClass %s: %w", name, err)
+		return resolved{}, err
 	}
 	return resolved{name, class.Value, class.PreemptionPolicy}, nil
 }
 
-// globalDefault returns the default class, or nil. Two classes that were created
-// at the same time may both be it: the one with the lowest value is.
+// globalDefault returns the default class, or nil. Two classes that are created at
+// the same time may both be defaults. The class with the lowest value wins.
 func (p *priority) globalDefault() (*schedulingv1.PriorityClass, error) {
 	classes, err := p.classes.List(labels.Everything())
 	if err != nil {
@@ -173,7 +174,7 @@ func (p *priority) globalDefault() (*schedulingv1.PriorityClass, error) {
 	return lowest, nil
 }
 
-// validate refuses a second global default.
+// validate denies a second global default.
 func (p *priority) validate(_ context.Context, r *admit.Request, class, _ *schedulingv1.PriorityClass) error {
 	if !class.GlobalDefault {
 		return nil

@@ -1,5 +1,5 @@
-// Package runtimeclass gives a pod the overhead and the scheduling constraints of
-// its RuntimeClass. See README.md.
+// Package runtimeclass sets the overhead and the scheduling constraints of its
+// RuntimeClass in a pod. See README.md.
 package runtimeclass
 
 import (
@@ -18,6 +18,7 @@ import (
 	nodev1listers "k8s.io/client-go/listers/node/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
 )
 
 // Plugin is RuntimeClass.
@@ -26,13 +27,12 @@ import (
 var Plugin = &admit.Plugin{
 	Name: "RuntimeClass",
 	Rules: []admit.Rule{
-		admit.On("pods", admissionv1.Create).If(
+		// No condition: a webhook that is called later may set the class.
+		admit.On("pods", admissionv1.Create).In(admit.Mutating),
+		admit.On("pods", admissionv1.Create).In(admit.Validating).If(
 			admit.CELValue("object.spec.runtimeClassName", "null") + " != null || " + admit.CELValue("object.spec.overhead", "null") + " != null"),
 	},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		informer := d.Informers.Node().V1().RuntimeClasses()
 		informer.Informer()
 		c := &classes{lister: informer.Lister(), client: d.Client.NodeV1().RuntimeClasses()}
@@ -62,7 +62,7 @@ func (c *classes) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.P
 	return nil
 }
 
-// schedule adds to a pod what the nodes of its class ask for.
+// schedule adds the node selector and the tolerations of the class to a pod.
 func schedule(r *admit.Request, spec *corev1.PodSpec, class *nodev1.Scheduling) error {
 	for _, key := range slices.Sorted(maps.Keys(class.NodeSelector)) {
 		want := class.NodeSelector[key]
@@ -74,14 +74,14 @@ func schedule(r *admit.Request, spec *corev1.PodSpec, class *nodev1.Scheduling) 
 		}
 		spec.NodeSelector[key] = want
 	}
-	// Upstream: also where the class has none, so that the pod's own lose those
-	// that others cover.
-	spec.Tolerations = admit.MergeTolerations(spec.Tolerations, class.Tolerations)
+	// Upstream: the lists are merged even if the class has no tolerations. The merge
+	// drops a toleration of the pod that another toleration covers.
+	spec.Tolerations = tolerations.Merge(spec.Tolerations, class.Tolerations)
 	return nil
 }
 
-// validate refuses an overhead that is not the class's: who may set it may make
-// the scheduler believe anything.
+// validate denies an overhead other than the overhead of the class. The scheduler
+// trusts the overhead, so users must not choose it.
 func (c *classes) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
 	class, err := c.of(ctx, r, pod)
 	switch {
@@ -101,7 +101,7 @@ func otherOverhead(r *admit.Request) error {
 	return admit.Forbidden(r, errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
 }
 
-// of returns the class of a pod, or nil if it names none.
+// of returns the class of a pod, or nil if the pod names none.
 func (c *classes) of(ctx context.Context, r *admit.Request, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	name := pod.Spec.RuntimeClassName
 	if name == nil {
@@ -112,7 +112,7 @@ func (c *classes) of(ctx context.Context, r *admit.Request, pod *corev1.Pod) (*n
 		return nil, admit.Forbidden(r, fmt.Errorf("pod rejected: RuntimeClass %q not found", *name))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking up RuntimeClass %s: %w", *name, err)
+		return nil, err
 	}
 	return class, nil
 }

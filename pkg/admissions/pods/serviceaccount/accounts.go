@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// defaultTries is how often the API server is asked for a default account: the
-	// controller makes it shortly after the namespace.
+	// defaultTries is the maximum number of lookups of a default account. A
+	// controller creates this account shortly after the namespace.
 	defaultTries = 10
-	// minPause is the shortest pause between two of them, the longest is twice that.
+	// minPause is the minimum pause between two lookups. The maximum is twice as
+	// long.
 	minPause = 100 * time.Millisecond
 )
 
@@ -34,7 +35,7 @@ func newAccounts(d admit.Deps) accounts {
 	return accounts{lister: informer.Lister(), client: d.Client.CoreV1()}
 }
 
-// get returns an account, or nil where there is none.
+// get returns an account, or nil if the account does not exist.
 func (a accounts) get(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	live := a.client.ServiceAccounts(namespace)
 	account, err := admit.Lookup(ctx, a.lister.ServiceAccounts(namespace), live, name)
@@ -53,9 +54,9 @@ func (a accounts) get(ctx context.Context, namespace, name string) (*corev1.Serv
 	return account, nil
 }
 
-// pause waits, and reports whether it is worth asking again. It does not wait
-// where as much time would not be left for that as for the pause: what is known
-// now is an answer, what comes after the deadline is none.
+// pause waits, and reports whether to retry. It returns false at once if less than
+// twice the pause remains until the deadline: a denial in time is better than an
+// answer after the deadline.
 func pause(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 2*d {
 		return false

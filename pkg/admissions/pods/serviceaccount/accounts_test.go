@@ -20,8 +20,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/serviceaccount"
 )
 
-// cluster answers GETs of service accounts by their number, from 1. The informer
-// has seen none.
+// cluster answers each GET of a service account by its number, which starts at 1.
+// The informer has no accounts.
 type cluster struct {
 	gets   int
 	plugin admit.Handler
@@ -43,7 +43,7 @@ func newCluster(t *testing.T, answer func(n int) error) *cluster {
 	return c
 }
 
-// create asks for a pod of an account.
+// create sends the creation of a pod with that account.
 func (c *cluster) create(ctx context.Context, account string) error {
 	return c.plugin.Validate(ctx, &admit.Request{
 		AdmissionRequest: &admissionv1.AdmissionRequest{
@@ -93,7 +93,7 @@ func TestADefaultAccountIsAskedForTenTimesAtMost(t *testing.T) {
 		start := time.Now()
 		wantNotFound(t, c.create(t.Context(), "default"), "default")
 		c.wantGets(t, 10)
-		// The clock is the bubble's: there is nothing in it but the pauses.
+		// Only the pauses advance the fake clock of the synctest bubble.
 		if took := time.Since(start); took < 9*100*time.Millisecond || took > 9*200*time.Millisecond {
 			t.Errorf("Got pauses of %s together, want nine of 100 to 200 ms", took)
 		}

@@ -1,9 +1,10 @@
 package serviceaccount
 
-// config is the plugin's configuration. In kube-apiserver the switch exists, but
-// nothing sets it.
+// config is the plugin's configuration. kube-apiserver's plugin has the same switch,
+// but no way to set it.
 type config struct {
-	// LimitSecretReferences keeps the pods of all service accounts to the secrets
-	// of their account, not only those of accounts whose annotation wants it.
+	// LimitSecretReferences limits the pods of every service account to the secrets
+	// of the account. By default the plugin limits only pods whose account has the
+	// annotation.
 	LimitSecretReferences bool `json:"limitSecretReferences"`
 }

@@ -6,13 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
-// checkPodSecrets returns the first secret of a new pod that is not the account's.
+// checkPodSecrets returns the first secret of a new pod that its account does not
+// list.
 //
-// Upstream: projected volumes, those of CSI, and ephemeral containers are not
-// looked at.
+// Upstream: checkPodSecrets ignores projected volumes, CSI volumes and ephemeral
+// containers.
 func checkPodSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 	mountable := mountableSecrets(account)
 	for _, v := range pod.Spec.Volumes {
@@ -20,7 +21,7 @@ func checkPodSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 			return fmt.Errorf("volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account.Name)
 		}
 	}
-	if err := checkContainers(account, pod, admit.InitContainers, admit.Containers); err != nil {
+	if err := checkContainers(account, pod, pods.InitContainers, pods.Containers); err != nil {
 		return err
 	}
 	pullable := sets.New[string]()
@@ -35,11 +36,11 @@ func checkPodSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 	return nil
 }
 
-// checkContainers returns the first secret in the environment of containers that
-// is not the account's.
-func checkContainers(account *corev1.ServiceAccount, pod *corev1.Pod, kinds ...admit.ContainerKind) error {
+// checkContainers returns the first secret in the environment of containers that the
+// account does not list.
+func checkContainers(account *corev1.ServiceAccount, pod *corev1.Pod, kinds ...pods.ContainerKind) error {
 	mountable := mountableSecrets(account)
-	for c := range admit.EachContainer(&pod.Spec, kinds...) {
+	for c := range pods.EachContainer(&pod.Spec, kinds...) {
 		for _, env := range c.Env {
 			if env.ValueFrom == nil || env.ValueFrom.SecretKeyRef == nil {
 				continue
@@ -67,12 +68,12 @@ func mountableSecrets(account *corev1.ServiceAccount) sets.Set[string] {
 	return names
 }
 
-// title is how messages call a container of a kind.
-func title(kind admit.ContainerKind) string {
+// title returns the words for a container kind in messages.
+func title(kind pods.ContainerKind) string {
 	switch kind {
-	case admit.InitContainers:
+	case pods.InitContainers:
 		return "init container"
-	case admit.EphemeralContainers:
+	case pods.EphemeralContainers:
 		return "ephemeral container"
 	default:
 		return "container"

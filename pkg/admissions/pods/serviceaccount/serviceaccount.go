@@ -1,6 +1,6 @@
-// Package serviceaccount gives pods a service account that exists, its token and
-// its pull secrets, and keeps them to the secrets of that account where it is
-// asked to. See README.md.
+// Package serviceaccount sets the service account of pods, mounts the account's
+// token, adds its pull secrets, and optionally limits pods to the secrets of their
+// account. See README.md.
 package serviceaccount
 
 import (
@@ -14,13 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
 const (
-	// defaultAccount is that of pods which name none. A controller makes it in
-	// every namespace.
+	// defaultAccount is the account of pods that name none. A controller creates it
+	// in every namespace.
 	defaultAccount = "default"
-	// enforceAnnotation on a service account has its pods limited to its secrets.
+	// enforceAnnotation on a service account limits its pods to its secrets.
 	enforceAnnotation = "kubernetes.io/enforce-mountable-secrets"
 )
 
@@ -33,6 +34,7 @@ var Plugin = &admit.Plugin{
 		admit.On("pods", admissionv1.Create),
 		admit.On("pods/ephemeralcontainers", admissionv1.Update).In(admit.Validating),
 	},
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := admit.LoadConfig[config](data)
 		if err != nil {
@@ -45,19 +47,19 @@ var Plugin = &admit.Plugin{
 
 type serviceAccount struct {
 	accounts accounts
-	// limitAll limits the pods of all accounts to their secrets.
+	// limitAll limits the pods of every account to the secrets of the account.
 	limitAll bool
 }
 
-// mutate also decides, as kube-apiserver does: a pod that is denied anyway need
-// not go through the rest of the chain.
+// mutate also denies, as kube-apiserver's plugin does, so that the rest of the chain
+// does not run for a denied pod.
 func (s *serviceAccount) mutate(ctx context.Context, r *admit.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok {
 		return nil
 	}
 	if isMirror(pod) {
-		// The kubelet deletes a mirror pod that differs from what it mirrors.
+		// The kubelet deletes a mirror pod that differs from its static pod.
 		return checkMirror(r, pod)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -92,8 +94,8 @@ func (s *serviceAccount) validate(ctx context.Context, r *admit.Request) error {
 	return s.checkSecrets(r, account, pod)
 }
 
-// accountOf returns the pod's account. That there is none is a denial, that it
-// could not be looked up is none.
+// accountOf returns the pod's account. A missing account is a denial. A failed
+// lookup is an error.
 func (s *serviceAccount) accountOf(ctx context.Context, r *admit.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
 	if name == "" {
@@ -101,7 +103,7 @@ func (s *serviceAccount) accountOf(ctx context.Context, r *admit.Request, pod *c
 	}
 	account, err := s.accounts.get(ctx, r.Namespace, name)
 	if err != nil {
-		return nil, fmt.Errorf("looking up service account %s/%s: %w", r.Namespace, name, err)
+		return nil, err
 	}
 	if account == nil {
 		return nil, admit.Forbidden(r, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", r.Namespace, name, name))
@@ -109,16 +111,16 @@ func (s *serviceAccount) accountOf(ctx context.Context, r *admit.Request, pod *c
 	return account, nil
 }
 
-// checkSecrets denies secrets that are not the account's, if the account or the
-// configuration wants that.
+// checkSecrets denies secrets that the account does not list, if the account's
+// annotation or the configuration limits the pod.
 func (s *serviceAccount) checkSecrets(r *admit.Request, account *corev1.ServiceAccount, pod *corev1.Pod) error {
-	// What is no boolean does not limit anything.
+	// A value that is not a boolean limits nothing.
 	own, _ := strconv.ParseBool(account.Annotations[enforceAnnotation])
 	if !s.limitAll && !own {
 		return nil
 	}
 	if r.SubResource == "ephemeralcontainers" {
-		if err := checkContainers(account, pod, admit.EphemeralContainers); err != nil {
+		if err := checkContainers(account, pod, pods.EphemeralContainers); err != nil {
 			// Upstream: a plain error, so HTTP 500.
 			return admit.ForbiddenAs(r, err)
 		}
@@ -130,19 +132,19 @@ func (s *serviceAccount) checkSecrets(r *admit.Request, account *corev1.ServiceA
 	return nil
 }
 
-// isMirror reports whether the pod only shows a static pod of a node.
+// isMirror reports whether the pod mirrors a static pod of a node.
 func isMirror(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return ok
 }
 
-// checkMirror denies a mirror pod what it takes the API server to give: a node
-// could otherwise have the secrets of any namespace.
+// checkMirror denies a mirror pod that names a service account or secrets, or
+// projects a token. A node could otherwise read the secrets of any namespace.
 func checkMirror(r *admit.Request, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admit.Forbidden(r, errors.New("a mirror pod may not reference service accounts"))
 	}
-	if len(admit.SecretNames(&pod.Spec)) > 0 {
+	if len(pods.SecretNames(&pod.Spec)) > 0 {
 		return admit.Forbidden(r, errors.New("a mirror pod may not reference secrets"))
 	}
 	for _, v := range pod.Spec.Volumes {

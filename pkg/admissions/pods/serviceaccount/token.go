@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
 const (
@@ -15,13 +15,13 @@ const (
 	tokenVolumePrefix = "kube-api-access-"
 	// mountPath is where clients look for the token.
 	mountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenSeconds is an hour and seven seconds: the API server knows by it a token
-	// that was mounted without being asked for, and extends it.
+	// tokenSeconds is an hour and seven seconds. The API server recognises
+	// automatically mounted tokens by this lifetime, and extends them.
 	tokenSeconds = 60*60 + 7
 )
 
-// mountsToken reports whether the pod is to have its account's token. The pod has
-// the say, then the account.
+// mountsToken reports whether to mount the account's token in the pod. The pod's
+// setting overrides the account's.
 func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	for _, say := range []*bool{pod.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken} {
 		if say != nil {
@@ -31,9 +31,9 @@ func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return true
 }
 
-// mountToken mounts the token in all containers that have nothing at its path. A
-// volume that an earlier call added is used again, so that containers which were
-// added since have the same one.
+// mountToken mounts the token in all containers without a mount at its path. It
+// reuses a volume that an earlier call added, so that containers which were injected
+// later share it.
 func mountToken(spec *corev1.PodSpec) {
 	isToken := func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, tokenVolumePrefix) }
 	name, exists := tokenVolumePrefix+utilrand.String(5), false
@@ -41,7 +41,7 @@ func mountToken(spec *corev1.PodSpec) {
 		name, exists = spec.Volumes[i].Name, true
 	}
 	needed := false
-	for c := range admit.EachContainer(spec, admit.InitContainers, admit.Containers) {
+	for c := range pods.EachContainer(spec, pods.InitContainers, pods.Containers) {
 		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath }) {
 			continue
 		}
@@ -53,8 +53,8 @@ func mountToken(spec *corev1.PodSpec) {
 	}
 }
 
-// tokenSources is the token, the authority that the API server is known by, and
-// the namespace. Defaults are written out, so that the API server adds none.
+// tokenSources returns the sources of the token, the API server's CA and the
+// namespace. It sets all defaults, so that the API server adds none.
 func tokenSources() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{
 		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),

@@ -1,11 +1,10 @@
-// Package persistentvolumeclaimresize lets claims grow only if they are bound and
-// their class allows it. See README.md.
+// Package persistentvolumeclaimresize denies the expansion of a claim unless the claim is bound and its class
+// allows expansion. See README.md.
 package persistentvolumeclaimresize
 
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,17 +21,14 @@ import (
 var Plugin = &admit.Plugin{
 	Name:  "PersistentVolumeClaimResize",
 	Rules: []admit.Rule{admit.On("persistentvolumeclaims", admissionv1.Update).In(admit.Validating).If(resized())},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{d.Informers.Storage().V1().StorageClasses().Lister(), d.Client.StorageV1().StorageClasses()}
 		return admit.Handler{Validate: admit.Typed(p.validate)}, nil
 	},
 }
 
-// resized is the CEL for a claim whose request reads differently. What that means
-// as a size is for the plugin to say: quantities are only texts there.
+// resized is the CEL expression for a claim whose requested size has a different text. Quantities are strings
+// in CEL, so the plugin compares their values.
 func resized() string {
 	return admit.CELValue("object.spec.resources.requests.storage", "null") + " != " +
 		admit.CELValue("oldObject.spec.resources.requests.storage", "null")
@@ -60,8 +56,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, claim, old *cor
 	return nil
 }
 
-// expandable reports whether the class, which must have stayed the same, allows
-// its volumes to grow.
+// expandable reports whether the class is unchanged and allows volume expansion.
 func (p *plugin) expandable(ctx context.Context, name, old string) (bool, error) {
 	if name == "" || name != old {
 		return false, nil
@@ -71,12 +66,12 @@ func (p *plugin) expandable(ctx context.Context, name, old string) (bool, error)
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking up storage class %s: %w", name, err)
+		return false, err
 	}
 	return class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion, nil
 }
 
-// classOf prefers the annotation, even an empty one, as all of Kubernetes does.
+// classOf prefers the annotation, even an empty one, to the field, as all of Kubernetes does.
 func classOf(claim *corev1.PersistentVolumeClaim) string {
 	if name, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return name

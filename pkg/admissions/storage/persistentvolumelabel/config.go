@@ -15,24 +15,24 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// config is the plugin's configuration. kube-apiserver's plugin has that of its
-// cloud provider.
+// config is the plugin's configuration. kube-apiserver's plugin reads the configuration of its cloud provider
+// instead.
 type config struct {
-	// Volumes are asked in order; the first that fits a volume is the one.
+	// Volumes are rules in order. The first rule that matches a volume applies.
 	Volumes []rule `json:"volumes"`
-	// Endpoint is asked about volumes that none of them fits.
+	// Endpoint is asked about volumes that no rule matches.
 	Endpoint *endpointConfig `json:"endpoint"`
 }
 
-// rule says where some volumes are. What is not set fits all.
+// rule gives the place of the volumes that it matches. An unset field matches every volume.
 type rule struct {
 	Type   string `json:"type"`
 	Driver string `json:"driver"`
-	// Handles are whole ones. Pattern is a regular expression for a whole one,
-	// whose groups zone and region, if it has them, say what the place is.
+	// Handles are complete handles. Pattern is a regular expression that must match a complete handle. Its
+	// optional groups zone and region capture the place.
 	Handles []string `json:"handles"`
 	Pattern string   `json:"pattern"`
-	// The place is where they are.
+	// The place of the volumes.
 	Zone   string            `json:"zone"`
 	Region string            `json:"region"`
 	Labels map[string]string `json:"labels"`
@@ -40,9 +40,9 @@ type rule struct {
 	pattern *regexp.Regexp
 }
 
-// place is where a volume is.
+// place is the location of a volume.
 type place struct {
-	// Zone may be several, with two underscores between them.
+	// Zone may hold several zones, separated by two underscores.
 	Zone   string            `json:"zone"`
 	Region string            `json:"region"`
 	Labels map[string]string `json:"labels"`
@@ -68,7 +68,7 @@ func load(data []byte, clock clock.PassiveClock) ([]rule, *endpoint, error) {
 	return c.Volumes, e, nil
 }
 
-// below puts the field of which err names a part before it.
+// below prepends the parent field to the field that err names.
 func below(field string, err error) error {
 	if wrong, ok := errors.AsType[*admit.ConfigError](err); ok && wrong.Field != "" {
 		return admit.InvalidField(field+"."+wrong.Field, "%w", wrong.Err)
@@ -103,7 +103,8 @@ func (r *rule) compile() error {
 	if r.Pattern == "" {
 		return nil
 	}
-	// On its own first, so that what is told, and what is closed, is the user's.
+	// Compile the user's pattern alone first, so that the error quotes the user's pattern, and so that a
+	// group cannot close the wrapper.
 	if _, err := regexp.Compile(r.Pattern); err != nil {
 		return admit.InvalidField("pattern", "%w", err)
 	}
@@ -126,7 +127,7 @@ func (r *rule) compile() error {
 	return nil
 }
 
-// group returns the number of a group of the pattern, -1 if it has none.
+// group returns the number of a group of the pattern, or -1 if the pattern has no such group.
 func (r *rule) group(name string) int {
 	if r.pattern == nil {
 		return -1
@@ -134,8 +135,7 @@ func (r *rule) group(name string) int {
 	return r.pattern.SubexpIndex(name)
 }
 
-// match returns the labels of the first rule that fits a volume, nil if there is
-// none.
+// match returns the labels of the first rule that matches a volume, or nil if no rule matches.
 func match(rules []rule, id identity) (map[string]string, error) {
 	for i := range rules {
 		r := &rules[i]
@@ -160,7 +160,7 @@ func match(rules []rule, id identity) (map[string]string, error) {
 	return nil, nil
 }
 
-// place returns that of a volume in whose handle the pattern found these groups.
+// place returns the place of a volume. The groups of the pattern matched its handle.
 func (r *rule) place(groups []string) place {
 	at := place{r.Zone, r.Region, r.Labels}
 	if i := r.group("zone"); i >= 0 && groups != nil {
@@ -172,8 +172,7 @@ func (r *rule) place(groups []string) place {
 	return at
 }
 
-// labels returns what the API server takes as labels, nil for a place of which
-// nothing is known.
+// labels returns the place as valid labels, or nil for an empty place.
 func (p place) labels() (map[string]string, error) {
 	labels := map[string]string{}
 	for _, field := range [][3]string{{"zone", corev1.LabelTopologyZone, p.Zone}, {"region", corev1.LabelTopologyRegion, p.Region}} {
@@ -205,8 +204,8 @@ func (p place) labels() (map[string]string, error) {
 	return labels, nil
 }
 
-// labelValue sorts zones, so that the label is the one that the node affinity
-// which is made of it comes to.
+// labelValue sorts zones, so that the label equals the label that is derived from the resulting node
+// affinity.
 func labelValue(key, value string) (string, error) {
 	if isZone(key) {
 		zones := zonesOf(value)

@@ -24,21 +24,24 @@ import (
 )
 
 const (
-	// answerSize and answerCount bound what an endpoint can make the process hold.
-	answerSize  = 64 << 10
+	// answerSize bounds the body of an answer.
+	answerSize = 64 << 10
+	// answerCount and entrySize bound the cache to 16 MiB. Users choose the handle of
+	// a volume, which is in the key, and the endpoint chooses the labels.
 	answerCount = 4096
-	// longest is what the API server waits for a webhook at most.
+	entrySize   = 4 << 10
+	// longest is the longest timeout of a webhook in the API server.
 	longest = 30 * time.Second
 )
 
-// endpointConfig is an HTTP server that knows where volumes are.
+// endpointConfig configures an HTTP server that knows the place of volumes.
 type endpointConfig struct {
 	URL string `json:"url"`
-	// CAFile has the certificates that the server's has to be signed by, those of
-	// the system where it is not set. TokenFile is read for each question.
+	// CAFile holds the CA certificates that verify the server. If it is unset, the CAs of the system are
+	// used. TokenFile is read for each request to the endpoint.
 	CAFile    string `json:"caFile"`
 	TokenFile string `json:"tokenFile"`
-	// The durations are as in Go: 500ms, 2s, 10m.
+	// The durations have Go's format: 500ms, 2s, 10m.
 	Timeout  string `json:"timeout"`
 	TTL      string `json:"ttl"`
 	EmptyTTL string `json:"emptyTTL"`
@@ -46,7 +49,7 @@ type endpointConfig struct {
 	OnError string `json:"onError"`
 }
 
-// endpoint asks the server, and remembers.
+// endpoint asks the server and caches its answers.
 type endpoint struct {
 	url           *url.URL
 	client        *http.Client
@@ -122,12 +125,12 @@ func (c *endpointConfig) client() (*http.Client, error) {
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
 			IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: answerSize,
 		},
-		// Whoever answers may not choose whom else we ask, or who gets the token.
+		// The endpoint must not redirect the request, and with it the token, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// labels returns what the endpoint says about a volume, nil if that is nothing.
+// labels returns the labels that the endpoint gives a volume, or nil if it knows none.
 func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (map[string]string, error) {
 	if found, ok := e.answers.Get(id); ok {
 		labels, _ := found.(map[string]string)
@@ -135,7 +138,7 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 	}
 	labels, err := e.ask(ctx, id)
 	switch {
-	// When the request is out of time, nobody waits for the volume any more.
+	// After the deadline of the admission request nobody waits for the volume.
 	case err != nil && e.ignore && ctx.Err() == nil:
 		klog.FromContext(ctx).Error(err, "The endpoint of labels failed, so a volume has none", "volumeHandle", id.handle)
 		r.Warn("the zone and the region of the volume could not be looked up, so it has no labels for them")
@@ -147,10 +150,19 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 	if labels == nil {
 		ttl = e.emptyTTL
 	}
-	if ttl > 0 {
+	if ttl > 0 && sizeOf(id, labels) <= entrySize {
 		e.answers.Add(id, labels, ttl)
 	}
 	return labels, nil
+}
+
+// sizeOf returns the size in bytes of a cache entry.
+func sizeOf(id identity, labels map[string]string) int {
+	size := len(id.name) + len(id.kind) + len(id.driver) + len(id.handle)
+	for key, value := range labels {
+		size += len(key) + len(value)
+	}
+	return size
 }
 
 func (e *endpoint) ask(ctx context.Context, id identity) (map[string]string, error) {
@@ -162,7 +174,7 @@ func (e *endpoint) ask(ctx context.Context, id identity) (map[string]string, err
 	}
 	resp, err := e.client.Do(req)
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		// The URL is nobody's business but the administrator's.
+		// Only the administrator may see the URL.
 		err = wrapped.Err
 	}
 	if err != nil {
@@ -200,7 +212,7 @@ func (e *endpoint) question(ctx context.Context, id identity) (*http.Request, er
 	return req, err
 }
 
-// token returns the one in the file, "" where there is no file.
+// token returns the token in the file, or "" if no file is configured.
 func (e *endpoint) token() (string, error) {
 	if e.tokenFile == "" {
 		return "", nil
@@ -216,8 +228,8 @@ func (e *endpoint) token() (string, error) {
 	return token, nil
 }
 
-// answerIn reads an answer. What it does not understand is an error, so that a
-// mistake of the endpoint's does not pass for a volume that is nowhere.
+// answerIn decodes an answer. Unknown content is an error, so that a mistake of the endpoint is not mistaken
+// for a volume without a place.
 func answerIn(body io.Reader) (map[string]string, error) {
 	data, err := io.ReadAll(io.LimitReader(body, answerSize+1))
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	warning   = `'the zone and the region of the volume could not be looked up, so it has no labels for them'`
 )
 
-// fails is a failure with what is told after the volume.
+// fails is a failure with the text that follows the volume in the message.
 func fails(why string) string {
 	return `{failure: 500, message: 'looking up the labels of volume "vol-1": ` + strings.ReplaceAll(why, "'", "''") + `'}`
 }
@@ -38,7 +38,7 @@ func answers(code int, body string) http.HandlerFunc {
 	}
 }
 
-// creating is a case of one volume.
+// creating returns a case that creates one volume.
 func creating(endpoint, want string) string {
 	return fmt.Sprintf("config: {endpoint: {%s}}\nrequest: {operation: CREATE, object: {%s}}\nwant: %s", endpoint, volume, want)
 }
@@ -59,7 +59,7 @@ func check(t *testing.T, yaml string) {
 	}
 }
 
-// received returns what an endpoint has put into a channel while it was asked.
+// received returns the value that the endpoint sent into a channel when it was asked.
 func received[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	var got T
@@ -112,8 +112,8 @@ func truncated(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `{"zone": "a"}`)
 }
 
-// TestQuestion is about what the endpoint gets: nothing that a volume is called
-// may change whom it is for.
+// TestQuestion covers the request to the endpoint: the name of a volume must not change the address of the
+// request.
 func TestQuestion(t *testing.T) {
 	asked := make(chan *http.Request, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r }))
@@ -140,7 +140,7 @@ want: {allowed: true}`, s.URL+"?driver=x"))
 	}
 }
 
-// TestCache is about how often the endpoint is asked.
+// TestCache counts the requests to the endpoint.
 func TestCache(t *testing.T) {
 	var asked, broken atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -176,6 +176,11 @@ func TestCache(t *testing.T) {
 		{0, "nobody-s", false, false, 6},
 		{9 * time.Second, "nobody-s", false, false, 6},
 		{2 * time.Second, "nobody-s", false, false, 7},
+		// Answers to very large handles are not cached.
+		{0, "vol-" + strings.Repeat("x", 3<<10), false, true, 8},
+		{0, "vol-" + strings.Repeat("x", 3<<10), false, true, 8},
+		{0, "vol-" + strings.Repeat("x", 4<<10), false, true, 9},
+		{0, "vol-" + strings.Repeat("x", 4<<10), false, true, 10},
 	} {
 		server.Clock.Step(step.after)
 		broken.Store(0)

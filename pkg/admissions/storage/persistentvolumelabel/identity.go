@@ -2,33 +2,30 @@ package persistentvolumelabel
 
 import (
 	"cmp"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// unprovisioned is the handle of a volume that is yet to be made.
+// unprovisioned is the handle of a volume that does not exist yet.
 const unprovisioned = "placeholder-for-provisioning"
 
-// identity is what a volume is called, here and by those who have it.
+// identity identifies a volume, in Kubernetes and in its storage system.
 type identity struct {
-	// name may be empty: the API server generates some later.
+	// name may be empty, because the API server generates some names later.
 	name string
 	// kind is the field of the volume's spec, such as csi.
 	kind string
-	// driver is that of a csi volume.
+	// driver is the CSI driver of a csi volume.
 	driver string
 	handle string
 }
 
-// kinds are the fields of a spec whose volumes have a handle.
+// kinds are the volume fields of a spec that contain a handle.
 func kinds() []string {
 	return []string{"awsElasticBlockStore", "azureDisk", "cinder", "csi", "gcePersistentDisk", "vsphereVolume"}
 }
 
-// identityOf returns false for a volume that nobody could be asked about.
+// identityOf returns false for a volume without a handle.
 func identityOf(volume *corev1.PersistentVolume) (identity, bool) {
 	id := identity{name: volume.Name}
 	switch s := volume.Spec; {
@@ -49,13 +46,4 @@ func identityOf(volume *corev1.PersistentVolume) (identity, bool) {
 		id.kind, id.handle = "vsphereVolume", s.VsphereVolume.VolumePath
 	}
 	return id, id.handle != "" && id.handle != unprovisioned
-}
-
-// identified is the CEL for volumes that may have a handle.
-func identified() string {
-	terms := make([]string, 0, len(kinds()))
-	for _, kind := range kinds() {
-		terms = append(terms, admit.CELValue("object.spec."+kind, "null")+" != null")
-	}
-	return strings.Join(terms, " || ")
 }

@@ -6,24 +6,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
 const (
-	// provisioned is the annotation that a provisioner puts on its volumes.
+	// provisioned is the annotation that a provisioner sets on its volumes.
 	provisioned = "pv.kubernetes.io/provisioned-by"
-	// separator is between the zones of a volume that is in several.
+	// separator separates the zones of a volume that is in several zones.
 	separator = "__"
 )
 
-// isZone reports whether a label says in which zones something is.
+// isZone reports whether the value of a label lists zones.
 func isZone(key string) bool {
 	return key == corev1.LabelTopologyZone || key == corev1.LabelFailureDomainBetaZone
 }
 
-// zonesOf returns the zones in the value of a label, sorted; nil if one of them is
-// empty.
+// zonesOf returns the sorted zones in the value of a label, or nil if one zone is empty.
 func zonesOf(value string) []string {
 	zones := strings.Split(value, separator)
 	for i, zone := range zones {
@@ -35,8 +32,7 @@ func zonesOf(value string) []string {
 	return slices.Compact(zones)
 }
 
-// trustedLabels returns the labels of a volume that a provisioner made, if they
-// say zone and region.
+// trustedLabels returns the labels of a volume from a provisioner, if they contain both zone and region.
 func trustedLabels(volume *corev1.PersistentVolume) map[string]string {
 	if _, ok := volume.Annotations[provisioned]; !ok {
 		return nil
@@ -54,19 +50,8 @@ func trustedLabels(volume *corev1.PersistentVolume) map[string]string {
 	return nil
 }
 
-// trustworthy is the CEL for volumes whose labels may be trusted.
-func trustworthy() string {
-	labels := admit.CELValue("object.metadata.labels", "{}")
-	has := func(keys ...string) string {
-		return "('" + strings.Join(keys, "' in "+labels+" && '") + "' in " + labels + ")"
-	}
-	return "('" + provisioned + "' in " + admit.CELValue("object.metadata.annotations", "{}") + " && (" +
-		has(corev1.LabelTopologyZone, corev1.LabelTopologyRegion) + " || " +
-		has(corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion) + "))"
-}
-
-// affinityLabels returns what the node affinity of a volume leaves no doubt about.
-// The API server refuses a value that is no label's, so such a one is not taken.
+// affinityLabels returns the labels that follow unambiguously from the node affinity of a volume. An invalid
+// label value is skipped, because the API server would refuse it.
 func affinityLabels(volume *corev1.PersistentVolume) map[string]string {
 	labels := map[string]string{}
 	for _, key := range topologyKeys() {
@@ -86,8 +71,8 @@ func affinityLabels(volume *corev1.PersistentVolume) map[string]string {
 	return labels
 }
 
-// pinnedTo returns the values, sorted, of which a node has to have one at a key to
-// match any of the terms; nil if that is not plain to see.
+// pinnedTo returns the sorted values of a key, one of which a node needs to match any of the terms. It
+// returns nil if the terms do not give these values directly.
 func pinnedTo(terms []corev1.NodeSelectorTerm, key string) []string {
 	var values []string
 	for _, term := range terms {
@@ -97,7 +82,7 @@ func pinnedTo(terms []corev1.NodeSelectorTerm, key string) []string {
 				own = append(own, r)
 			}
 		}
-		// What several requirements come to together is not worked out.
+		// Several requirements about one key are not combined.
 		if len(own) != 1 || own[0].Operator != corev1.NodeSelectorOpIn {
 			return nil
 		}
@@ -105,14 +90,6 @@ func pinnedTo(terms []corev1.NodeSelectorTerm, key string) []string {
 	}
 	slices.Sort(values)
 	return slices.Compact(values)
-}
-
-// pinned is the CEL for volumes whose node affinity says something about a zone or
-// a region.
-func pinned() string {
-	return admit.CELList("object.spec.nodeAffinity.required.nodeSelectorTerms") + ".exists(t, " +
-		admit.CELList("t.matchExpressions") + ".exists(e, " +
-		admit.CELValue("e.key", "''") + " in " + admit.CELStrings(topologyKeys()) + "))"
 }
 
 func topologyKeys() []string {

@@ -1,5 +1,5 @@
-// Package persistentvolumelabel labels new volumes with the zone and the region
-// that they are in, and keeps pods that use them there. See README.md.
+// Package persistentvolumelabel labels new volumes with their zone and region, and restricts pods that use
+// the volumes to that place by a node affinity. See README.md.
 package persistentvolumelabel
 
 import (
@@ -19,25 +19,24 @@ import (
 //
 // Upstream: plugin/pkg/admission/storage/persistentvolume/label, until v1.30.
 var Plugin = &admit.Plugin{
-	Name:  "PersistentVolumeLabel",
-	Rules: []admit.Rule{admit.On("persistentvolumes", admissionv1.Create).In(admit.Mutating).If(trustworthy() + " || " + pinned())},
+	Name: "PersistentVolumeLabel",
+	// The rule has no condition: a webhook that is called later may add labels, a node affinity or the source
+	// of the volume.
+	Rules:        []admit.Rule{admit.On("persistentvolumes", admissionv1.Create)},
+	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		rules, endpoint, err := load(data, d.Clock)
 		if err != nil {
 			return admit.Handler{}, err
 		}
 		p := &plugin{rules: rules, endpoint: endpoint}
-		h := admit.Handler{Mutate: admit.Typed(p.mutate)}
-		if len(rules) > 0 || endpoint != nil {
-			h.Rules = []admit.Rule{admit.On("persistentvolumes", admissionv1.Create).In(admit.Mutating).If(identified())}
-		}
-		return h, nil
+		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil
 	},
 }
 
 type plugin struct {
 	rules []rule
-	// endpoint is nil where none is configured.
+	// endpoint is nil if none is configured.
 	endpoint *endpoint
 }
 
@@ -53,13 +52,13 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, volume, _ *corev1
 	if volume.Labels == nil {
 		volume.Labels = map[string]string{}
 	}
-	// Upstream: what a user says about it does not count.
+	// Upstream: labels that a user set are overwritten.
 	maps.Copy(volume.Labels, labels)
 	require(volume, requirements)
 	return nil
 }
 
-// labels asks one source after the other, until one knows something.
+// labels asks the sources in order until one returns labels.
 func (p *plugin) labels(ctx context.Context, r *admit.Request, volume *corev1.PersistentVolume) (map[string]string, error) {
 	if labels := trustedLabels(volume); labels != nil {
 		return labels, nil
@@ -80,8 +79,7 @@ func (p *plugin) labels(ctx context.Context, r *admit.Request, volume *corev1.Pe
 	return p.endpoint.labels(ctx, r, id)
 }
 
-// requirementsOf are what a node has to be like to use a volume with these labels,
-// by key.
+// requirementsOf returns, by key, the requirements for a node to use a volume with these labels.
 func requirementsOf(labels map[string]string) ([]corev1.NodeSelectorRequirement, error) {
 	var out []corev1.NodeSelectorRequirement
 	for key, value := range labels {
@@ -97,9 +95,8 @@ func requirementsOf(labels map[string]string) ([]corev1.NodeSelectorRequirement,
 	return out, nil
 }
 
-// require adds the requirements to each of the alternatives that the volume has,
-// unless any of them says something about one of the keys: then it is left as it
-// is.
+// require adds the requirements to each term of the volume's node affinity. If any term already has a
+// requirement for one of the keys, the affinity is unchanged.
 func require(volume *corev1.PersistentVolume, requirements []corev1.NodeSelectorRequirement) {
 	if slices.ContainsFunc(termsOf(volume), func(term corev1.NodeSelectorTerm) bool {
 		return slices.ContainsFunc(term.MatchExpressions, func(have corev1.NodeSelectorRequirement) bool {

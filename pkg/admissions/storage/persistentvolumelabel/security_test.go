@@ -18,8 +18,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/storage/persistentvolumelabel"
 )
 
-// TestRedirects is about an endpoint that sends us somewhere else, even to
-// another path of its own.
+// TestRedirects covers an endpoint that redirects the request, even to another path of the same server.
 func TestRedirects(t *testing.T) {
 	var asked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +43,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestTLS is about who may answer, and who gets the token.
+// TestTLS checks which servers may answer and receive the token.
 func TestTLS(t *testing.T) {
 	tokens := make(chan string, 2)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +94,7 @@ func TestTLS(t *testing.T) {
 	check(t, "config: {endpoint: {url: "+s.URL+", tokenFile: "+token+"}}\nwant: {configError: 'endpoint.tokenFile: reading the token: want one line in "+token+"'}")
 }
 
-// TestSilence is about an endpoint that does not answer.
+// TestSilence covers an endpoint that does not answer.
 func TestSilence(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
@@ -111,8 +110,8 @@ func TestSilence(t *testing.T) {
 	check(t, creating("timeout: 20ms, onError: Ignore, url: "+s.URL, unlabeled))
 }
 
-// TestDeadlineOfTheRequest is about a request that ends before the time-out of
-// the endpoint: it is not admitted late, not even where failures are ignored.
+// TestDeadlineOfTheRequest covers a request whose deadline ends before the timeout of the endpoint. Postern
+// must not admit it late, even if errors are ignored.
 func TestDeadlineOfTheRequest(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer s.Close()

@@ -1,6 +1,5 @@
-// Package storageobjectinuseprotection puts the finalizers on volumes, claims and
-// classes of volume attributes that keep those in use from going away. See
-// README.md.
+// Package storageobjectinuseprotection adds finalizers to volumes, claims and volume attributes classes, so
+// that an object in use is not deleted. See README.md.
 package storageobjectinuseprotection
 
 import (
@@ -11,9 +10,10 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/finalizers"
 )
 
-// Controllers of kube-controller-manager take the finalizers off.
+// Controllers of kube-controller-manager remove these finalizers.
 const (
 	volumeFinalizer = "kubernetes.io/pv-protection"
 	claimFinalizer  = "kubernetes.io/pvc-protection"
@@ -28,37 +28,33 @@ const gate featuregate.Feature = "VolumeAttributesClass"
 var Plugin = &admit.Plugin{
 	Name: "StorageObjectInUseProtection",
 	Rules: []admit.Rule{
-		protecting("", "persistentvolumes", volumeFinalizer),
-		protecting("", "persistentvolumeclaims", claimFinalizer),
+		protecting("", "persistentvolumes"),
+		protecting("", "persistentvolumeclaims"),
 	},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{gate: {Default: true, PreRelease: featuregate.GA}},
-	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
-		if err := admit.NoConfig(data); err != nil {
-			return admit.Handler{}, err
-		}
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		h := admit.Handler{Mutate: mutate}
 		if d.Features.Enabled(gate) {
-			// Only v1: API servers that have none may lack the controller that takes
-			// the finalizer off, and then no class could ever be deleted.
-			h.Rules = []admit.Rule{protecting(storagev1.GroupName, "volumeattributesclasses", classFinalizer)}
+			// The rule names only v1: an API server without v1 may lack the controller that removes the
+			// finalizer, and then no class could ever be deleted.
+			h.Rules = []admit.Rule{protecting(storagev1.GroupName, "volumeattributesclasses")}
 		}
 		return h, nil
 	},
 }
 
-func protecting(group, resource, finalizer string) admit.Rule {
-	return admit.Rule{
-		Phase: admit.Mutating, Group: group, Resources: []string{resource}, Operations: []admissionv1.Operation{admissionv1.Create},
-		Condition: admit.CELWithoutFinalizer(finalizer),
-	}
+// protecting returns a rule without a condition: a webhook that is called later may remove the finalizer, and
+// few new objects have one.
+func protecting(group, resource string) admit.Rule {
+	return admit.Rule{Group: group, Resources: []string{resource}, Operations: []admissionv1.Operation{admissionv1.Create}}
 }
 
 func mutate(_ context.Context, r *admit.Request) error {
 	switch r.Resource.Resource {
 	case "persistentvolumes":
-		return admit.AddFinalizer(r, volumeFinalizer)
+		return finalizers.Add(r, volumeFinalizer)
 	case "persistentvolumeclaims":
-		return admit.AddFinalizer(r, claimFinalizer)
+		return finalizers.Add(r, claimFinalizer)
 	}
-	return admit.AddFinalizer(r, classFinalizer)
+	return finalizers.Add(r, classFinalizer)
 }

@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run is the command; what a script reads goes to out, the rest to progress.
+// run runs the command. It writes the output for scripts to out, and all other messages to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no command given\n%s", usage)
@@ -81,7 +81,7 @@ func start(ctx context.Context, o controlplane.Options, out io.Writer) (err erro
 	if _, err = fmt.Fprintf(out, "export KUBECONFIG=%s\n", c.Kubeconfig(controlplane.Admin)); err == nil {
 		err = c.Wait(ctx)
 	}
-	// A server that exited is what Wait and Stop both report.
+	// Wait and Stop both report a server that exited.
 	if stopErr := c.Stop(); err == nil {
 		err = stopErr
 	}

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// clientCAAge is how long the content of --client-ca-file is cached.
+const clientCAAge = 10 * time.Second
+
+// clientCA verifies the certificates of clients against a CA file. It reads the file
+// again while it serves.
+type clientCA struct {
+	file   string
+	age    time.Duration
+	logger klog.Logger
+
+	mu   sync.Mutex
+	pem  []byte
+	pool *x509.CertPool
+	read time.Time
+}
+
+func newClientCA(file string, age time.Duration, logger klog.Logger) (*clientCA, error) {
+	c := &clientCA{file: file, age: age, logger: logger}
+	return c, c.load()
+}
+
+func (c *clientCA) load() error {
+	c.read = time.Now()
+	pem, err := os.ReadFile(c.file)
+	if err != nil {
+		return fmt.Errorf("--client-ca-file: %w", err)
+	}
+	if c.pool != nil && bytes.Equal(pem, c.pem) {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("--client-ca-file: %s holds no certificate", c.file)
+	}
+	if c.pool != nil {
+		c.logger.Info("Client CA changed", "file", c.file)
+	}
+	c.pem, c.pool = pem, pool
+	return nil
+}
+
+// current returns the certificates in the file. If the file is broken, it returns the
+// certificates that it read before.
+func (c *clientCA) current() *x509.CertPool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.read) >= c.age {
+		if err := c.load(); err != nil {
+			c.logger.Error(err, "Client CA not reloaded, the last one counts")
+		}
+	}
+	return c.pool
+}
+
+// verify fails a handshake with a client whose certificate is not signed by the CA. The
+// handler decides whether a client needs a certificate: the kubelet has none.
+func (c *clientCA) verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: c.current(), Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err
+}
+
+// named reports whether the common name or a DNS name of a client's certificate is in
+// names. An empty list matches every name.
+func named(state *tls.ConnectionState, names []string) bool {
+	leaf := state.PeerCertificates[0]
+	return len(names) == 0 || slices.Contains(names, leaf.Subject.CommonName) ||
+		slices.ContainsFunc(leaf.DNSNames, func(name string) bool { return slices.Contains(names, name) })
+}

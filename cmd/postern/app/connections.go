@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/router/sparselog"
+)
+
+// connections is a listener that counts the connections it accepted. It bounds the
+// number of connections of each source address.
+type connections struct {
+	net.Listener
+
+	// perSource is 0 for no bound.
+	perSource int
+	logger    klog.Logger
+	refusals  sparselog.Limiter
+	// close closes the listener. Both the drain and the server call it.
+	close func() error
+
+	mu    sync.Mutex
+	open  int
+	by    map[string]int
+	ended chan struct{} // Closed when a connection ends, and then replaced.
+}
+
+func newConnections(l net.Listener, perSource int, logger klog.Logger) *connections {
+	return &connections{
+		Listener: l, perSource: perSource, logger: logger, by: map[string]int{}, ended: make(chan struct{}),
+		close: sync.OnceValue(l.Close),
+	}
+}
+
+// Close implements net.Listener. Each further call returns the same error.
+func (c *connections) Close() error { return c.close() }
+
+// Accept implements net.Listener. A connection beyond the bound is closed at once.
+func (c *connections) Accept() (net.Conn, error) {
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		source := hostOf(conn.RemoteAddr().String())
+		if c.add(source) {
+			return &counted{Conn: conn, done: sync.OnceFunc(func() { c.remove(source) })}, nil
+		}
+		_ = conn.Close()
+		if suppressed, ok := c.refusals.Allow(); ok {
+			c.logger.Info("Closed a new connection: its source has too many", "source", source, "limit", c.perSource, "suppressed", suppressed)
+		}
+	}
+}
+
+func (c *connections) add(source string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.perSource > 0 && c.by[source] >= c.perSource {
+		return false
+	}
+	c.open++
+	c.by[source]++
+	return true
+}
+
+func (c *connections) remove(source string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
+	if c.by[source]--; c.by[source] == 0 {
+		delete(c.by, source)
+	}
+	close(c.ended)
+	c.ended = make(chan struct{})
+}
+
+// many reports whether a source has more than half of the connections that perSource
+// allows.
+func (c *connections) many(source string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.perSource > 0 && c.by[source] > c.perSource/2
+}
+
+func (c *connections) count() (open int, ended <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open, c.ended
+}
+
+// awaitNone returns when no connection is open any more, or when the time is over.
+func (c *connections) awaitNone(ctx context.Context, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for {
+		open, ended := c.count()
+		if open == 0 {
+			return
+		}
+		select {
+		case <-ended:
+		case <-timer.C:
+			klog.FromContext(ctx).Info("Closing connections that their clients left open", "connections", open)
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// prune closes a connection after its next answer if its source has many connections.
+// Idle connections therefore do not accumulate. Closing an idle connection at any
+// other time could lose a request that the client has just sent.
+func (c *connections) prune(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if c.many(hostOf(req.RemoteAddr)) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// counted is a connection that is counted as open until it is closed.
+type counted struct {
+	net.Conn
+
+	done func()
+}
+
+func (c *counted) Close() error {
+	c.done()
+	return c.Conn.Close()
+}
+
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}

@@ -1,0 +1,273 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// serveOn serves h on loopback, and counts connections.
+func serveOn(t *testing.T, perSource int, h http.Handler) (*http.Server, *connections) {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := newConnections(l, perSource, klog.FromContext(t.Context()))
+	srv := newHTTPServer(t.Context(), conns.prune(h))
+	go func() { _ = srv.Serve(conns) }()
+	t.Cleanup(func() { srv.Close() })
+	return srv, conns
+}
+
+// far is a connection that delays every byte in both directions.
+type far struct {
+	net.Conn
+
+	there, back chan parcel
+	rest        []byte
+	closed      chan struct{}
+	close       func() error
+}
+
+type parcel struct {
+	data []byte
+	at   time.Time
+	err  error
+}
+
+const distance = 10 * time.Millisecond
+
+func newFar(conn net.Conn) *far {
+	f := &far{Conn: conn, there: make(chan parcel, 100), back: make(chan parcel, 100), closed: make(chan struct{})}
+	f.close = sync.OnceValue(func() error { close(f.closed); return nil })
+	go func() {
+		defer conn.Close()
+		for {
+			select {
+			case p := <-f.there:
+				time.Sleep(time.Until(p.at))
+				if _, err := conn.Write(p.data); err != nil {
+					return
+				}
+			case <-f.closed:
+				time.Sleep(distance)
+				return
+			}
+		}
+	}()
+	go func() {
+		for {
+			buf := make([]byte, 4096)
+			n, err := conn.Read(buf)
+			select {
+			case f.back <- parcel{buf[:n], time.Now().Add(distance), err}:
+			case <-f.closed:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return f
+}
+
+func (f *far) Write(p []byte) (int, error) {
+	select {
+	case <-f.closed:
+		return 0, net.ErrClosed
+	case f.there <- parcel{data: bytes.Clone(p), at: time.Now().Add(distance)}:
+		return len(p), nil
+	}
+}
+
+func (f *far) Read(p []byte) (int, error) {
+	if len(f.rest) == 0 {
+		select {
+		case <-f.closed:
+			return 0, net.ErrClosed
+		case b := <-f.back:
+			time.Sleep(time.Until(b.at))
+			if f.rest = b.data; len(b.data) == 0 {
+				return 0, b.err
+			}
+		}
+	}
+	n := copy(p, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
+}
+
+func (f *far) Close() error { return f.close() }
+
+// errElsewhere is for requests that need a new connection once the cluster knows that
+// the replica goes: another replica gets them.
+var errElsewhere = errors.New("another replica has it")
+
+// drainUnderLoad has clients send requests now and then, from far away, until some time
+// after the replica was told to go. They close idle connections as an API server does,
+// only sooner. It returns how many requests were answered, and how many lost.
+func drainUnderLoad(t *testing.T, wait time.Duration) (answered, lost int64) {
+	t.Helper()
+	h := &health{}
+	o := &options{shutdownDelay: 20 * time.Millisecond, shutdownConnections: wait}
+	srv, conns := serveOn(t, 0, o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_, _ = io.WriteString(w, "done")
+	})))
+	transport := &http.Transport{MaxIdleConnsPerHost: 200, IdleConnTimeout: 900 * time.Millisecond, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if h.draining.Load() {
+			return nil, errElsewhere
+		}
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return newFar(conn), nil
+	}}
+	defer transport.CloseIdleConnections()
+	var good, bad atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for i := range 100 {
+		clients.Go(func() {
+			for pause := time.Duration(100 + 8*i); ctx.Err() == nil; time.Sleep(pause * time.Millisecond) {
+				resp, err := (&http.Client{Transport: transport}).Post("http://"+conns.Addr().String(), "application/json", io.MultiReader(bytes.NewReader([]byte("{}"))))
+				switch {
+				case errors.Is(err, errElsewhere):
+				case err != nil:
+					bad.Add(1)
+				default:
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					good.Add(1)
+				}
+			}
+		})
+	}
+	time.Sleep(1200 * time.Millisecond)
+	if err := o.drain(t.Context(), h, conns, srv); err != nil {
+		t.Errorf("Draining: %v", err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	stop()
+	clients.Wait()
+	return good.Load(), bad.Load()
+}
+
+// TestNoRequestIsLostInADrain compares what is lost if connections are closed at once
+// with what is lost if their clients close them. Ten runs make it likely that the first
+// loses some.
+func TestNoRequestIsLostInADrain(t *testing.T) {
+	for range 3 {
+		answered, lost := drainUnderLoad(t, 0)
+		t.Logf("Closed at once: %d answered, %d lost", answered, lost)
+	}
+	for range 3 {
+		start := time.Now()
+		answered, lost := drainUnderLoad(t, 10*time.Second)
+		t.Logf("Closed by the clients: %d answered, %d lost", answered, lost)
+		if lost > 0 || answered < 100 {
+			t.Errorf("Got %d answered and %d lost, want none lost", answered, lost)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("It took %v, want an end when the last connection was idle for 900 ms", took)
+		}
+	}
+}
+
+// TestConnectionsThatStay checks that the drain closes the remaining connections in the
+// end.
+func TestConnectionsThatStay(t *testing.T) {
+	o := &options{shutdownConnections: 300 * time.Millisecond}
+	srv, conns := serveOn(t, 0, http.NotFoundHandler())
+	conn, err := net.Dial("tcp", conns.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := o.drain(t.Context(), &health{}, conns, srv); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took < 300*time.Millisecond || took > 3*time.Second {
+		t.Errorf("It took %v, want 300 ms", took)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("Got %v, want the connection closed", err)
+	}
+}
+
+func TestConnectionsPerSource(t *testing.T) {
+	_, conns := serveOn(t, 4, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))
+	dial := func(from string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := d.Dial("tcp", conns.Addr().String())
+		if err != nil {
+			t.Skipf("There is no other source: %v", err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	ask := func(conn net.Conn) string {
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		answer := make([]byte, 1000)
+		n, _ := conn.Read(answer)
+		return string(answer[:n])
+	}
+	first := dial("127.0.0.1")
+	if got := ask(first); !bytes.Contains([]byte(got), []byte("200 OK")) || bytes.Contains([]byte(got), []byte("Connection: close")) {
+		t.Errorf("Got %q, want a connection that stays", got)
+	}
+	others := []net.Conn{dial("127.0.0.1"), dial("127.0.0.1"), dial("127.0.0.1")}
+	if got := ask(dial("127.0.0.1")); got != "" {
+		t.Errorf("Got %q on a fifth connection, want it closed", got)
+	}
+	if got := ask(dial("127.0.0.2")); !bytes.Contains([]byte(got), []byte("200 OK")) {
+		t.Errorf("Got %q from another source, want 200", got)
+	}
+	if got := ask(others[0]); !bytes.Contains([]byte(got), []byte("200 OK")) || !bytes.Contains([]byte(got), []byte("Connection: close")) {
+		t.Errorf("Got %q on one of many, want it to end with the answer", got)
+	}
+	for _, conn := range append(others, first) {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if got := ask(dial("127.0.0.1")); got != "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("The source got no connection although it closed all others")
+		}
+	}
+}
+
+// TestListenerIsClosedTwice is a drain that has nothing to wait for: the server closes
+// the listener right after the drain did, which is no failure.
+func TestListenerIsClosedTwice(t *testing.T) {
+	_, conns := serveOn(t, 0, http.NotFoundHandler())
+	for range 2 {
+		if err := conns.Close(); err != nil {
+			t.Errorf("Closing: %v", err)
+		}
+	}
+}

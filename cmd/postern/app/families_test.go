@@ -1,0 +1,93 @@
+package app_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/cmd/postern/app"
+	"github.com/postern-dev/postern/pkg/admissions"
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// acme is a plugin of somebody else, with every field that New can use.
+func acme() *admit.Plugin {
+	return &admit.Plugin{
+		Name:         "AcmeLabels",
+		Rules:        []admit.Rule{admit.On("configmaps", "CREATE")},
+		Features:     map[featuregate.Feature]featuregate.FeatureSpec{"AcmeGate": {Default: true, PreRelease: featuregate.Beta}},
+		Flags:        []admit.Flag{{Name: "acme-owner", Default: "nobody", Usage: "Who owns Acme."}},
+		Configurable: true,
+		New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+			d.Features.Enabled("AcmeGate")
+			var config struct {
+				Key string `json:"key"`
+			}
+			if err := admit.DecodeConfig(data, &config); err != nil {
+				return admit.Handler{}, err
+			}
+			return admit.Handler{}, admit.InvalidField("key", "got %q with --acme-owner=%s", config.Key, d.Flag(admit.Flag{Name: "acme-owner"}))
+		},
+	}
+}
+
+func TestFamiliesOfSomebodyElse(t *testing.T) {
+	own := admit.Family{Name: "acme", Plugins: []*admit.Plugin{acme()}}
+	config := file(t, "config.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: AcmeLabels\n  configuration:\n    key: team\n")
+	broken := file(t, "broken.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: AcmeLabels\n  configuration:\n    keys: team\n")
+	for name, families := range map[string]admissions.List{"beside the built-in ones": append(admissions.Families(), own), "alone": {own}} {
+		for _, tc := range []struct {
+			args string
+			want string
+		}{
+			{"--help", "AcmeLabels"},
+			{"--help", "--acme-owner"},
+			{"--help", "AcmeGate=true|false"},
+			// The plugin gets its configuration, and its error has file, line and field.
+			{"--enable-admission-plugins=AcmeLabels --feature-gates=AcmeGate=false --acme-owner=me --admission-control-config-file=" + config, `config.yaml:6: plugin AcmeLabels: key: got "team" with --acme-owner=me`},
+			{"--enable-admission-plugins=AcmeLabels --admission-control-config-file=" + broken, `broken.yaml:6: plugin AcmeLabels: keys: unknown field`},
+			{"--enable-admission-plugins=AcmeLabel", `there is no plugin "AcmeLabel", did you mean AcmeLabels?`},
+			{"--feature-gates=AcmeGates=false", "AcmeGates"},
+		} {
+			var out bytes.Buffer
+			args := append(strings.Fields(tc.args), "--kubeconfig="+kubeconfig(t, "http://127.0.0.1:1"), "--webhook-url=https://127.0.0.1:1")
+			app.Program{Families: families}.Run(t.Context(), args, &out, &out)
+			if !strings.Contains(out.String(), tc.want) {
+				t.Errorf("%s, %s: got %s, want %q", name, tc.args, out.String(), tc.want)
+			}
+		}
+	}
+}
+
+func TestListsThatContradictThemselves(t *testing.T) {
+	plugin := func(name string, flags ...admit.Flag) *admit.Plugin {
+		return &admit.Plugin{Name: name, Flags: flags, New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, nil }}
+	}
+	gated := func(name string, on bool) *admit.Plugin {
+		p := plugin(name)
+		p.Features = map[featuregate.Feature]featuregate.FeatureSpec{"Shared": {Default: on}}
+		return p
+	}
+	family := func(name string, plugins ...*admit.Plugin) admit.Family {
+		return admit.Family{Name: name, Plugins: plugins}
+	}
+	for name, tc := range map[string]struct {
+		families admissions.List
+		want     string
+	}{
+		"two plugins of one name":  {append(admissions.Families(), family("acme", plugin("AlwaysPullImages"))), "plugin AlwaysPullImages is in the list of families twice: in family pods and in family acme"},
+		"two families of one name": {append(admissions.Families(), family("pods", plugin("Acme"))), "family pods is in the list of families twice"},
+		"two flags of one name":    {admissions.List{family("acme", plugin("A", admit.Flag{Name: "x"}), plugin("B", admit.Flag{Name: "x"}))}, "flag --x is in the list of families twice: in plugin A and in plugin B"},
+		"a flag of the process":    {admissions.List{family("acme", plugin("A", admit.Flag{Name: "kubeconfig"}))}, "plugin A: the flag --kubeconfig exists already"},
+		"a gate with two defaults": {admissions.List{family("acme", gated("A", true), gated("B", false))}, "feature gates of plugin B"},
+		"a plugin without New":     {admissions.List{family("acme", &admit.Plugin{Name: "A"})}, `plugin "A" has no name or no New`},
+	} {
+		var out bytes.Buffer
+		code := app.Program{Families: tc.families}.Run(t.Context(), []string{"serve", "--anything"}, &out, &out)
+		if code != 2 || !strings.Contains(out.String(), tc.want) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%s: got code %d and %s, want one line with %q", name, code, out.String(), tc.want)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// memoryGroup makes a cgroup with so much memory, and returns its folder.
+func memoryGroup(t *testing.T, limit int64) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Skipf("NOT tested: there are no cgroups here: %v", err)
+	}
+	var dir, file string
+	for line := range strings.Lines(string(data)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case parts[1] == "memory":
+			dir, file = filepath.Join("/sys/fs/cgroup/memory", parts[2]), "memory.limit_in_bytes"
+		case parts[1] == "" && dir == "":
+			dir, file = filepath.Join("/sys/fs/cgroup", parts[2]), "memory.max"
+		}
+	}
+	dir = filepath.Join(dir, fmt.Sprint("postern-test-", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("NOT tested: it takes the right to make a cgroup: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(fmt.Sprint(limit)), 0o600); err != nil {
+		t.Skipf("NOT tested: it takes the right to limit memory: %v", err)
+	}
+	return dir
+}
+
+// limited is a built Postern in a cgroup of its own.
+type limited struct {
+	group, url string
+	// mutate is the registered URL.
+	mutate string
+	client *http.Client
+	stderr bytes.Buffer
+	ended  chan error
+}
+
+func startLimited(t *testing.T, limit int64) *limited {
+	t.Helper()
+	p := &limited{group: memoryGroup(t, limit), ended: make(chan error, 1)}
+	bin := filepath.Join(t.TempDir(), "postern")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "..").CombinedOutput(); err != nil {
+		t.Fatalf("Building: %v\n%s", err, out)
+	}
+	server := &apiServer{}
+	api := httptest.NewServer(server)
+	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
+	port, dir := freePort(t), t.TempDir()
+	p.url = "https://127.0.0.1:" + port
+	// The shell goes into the group and becomes the process.
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, p.group, bin,
+		"--enable-admission-plugins=AlwaysPullImages", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--health-bind-address=", "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
+	cmd.Stderr = &p.stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-p.ended
+	})
+	eventually(t, "the CA is there", func() bool { _, err := os.Stat(filepath.Join(dir, "ca.crt")); return err == nil })
+	p.client = clientOf(t, dir)
+	p.client.Transport.(*http.Transport).DisableKeepAlives = false
+	p.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
+	eventually(t, "it is ready", func() bool { code, _ := status(p.client, p.url+"/readyz"); return code == http.StatusOK })
+	eventually(t, "it is registered", func() bool { p.mutate = server.mutateURL(); return p.mutate != "" })
+	return p
+}
+
+// peak returns the most memory that the group had.
+func (p *limited) peak() string {
+	for _, file := range []string{"memory.max_usage_in_bytes", "memory.peak"} {
+		if data, err := os.ReadFile(filepath.Join(p.group, file)); err == nil {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	return "an unknown number of"
+}
+
+// send sends a body on n connections at once, each time so often until the answer is
+// another one than 429, and returns how often which code was the last. Code 0 is no
+// answer.
+func (p *limited) send(ctx context.Context, n, tries int, body string) map[int]int {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	codes := map[int]int{}
+	for range n {
+		all.Go(func() {
+			code := p.repeat(ctx, tries, body)
+			mu.Lock()
+			defer mu.Unlock()
+			codes[code]++
+		})
+	}
+	all.Wait()
+	return codes
+}
+
+// repeat sends a body again where the answer says when, as an API server's client does.
+func (p *limited) repeat(ctx context.Context, tries int, body string) int {
+	for range tries {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.mutate+"?timeout=30s", strings.NewReader(body))
+		if err != nil {
+			return 0
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := p.client.Do(req)
+		if err != nil {
+			return 0
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+			return resp.StatusCode
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	return http.StatusTooManyRequests
+}
+
+// podReview is a review of a new pod with that specification.
+func podReview(spec string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","namespace":"ns",
+		"kind":{"version":"v1","kind":"Pod"},"resource":{"version":"v1","resource":"pods"},"object":{"metadata":{"name":"p"},"spec":` + spec + `}}}`
+}
+
+func listOf(field, item string, n int) string {
+	return `{"` + field + `":[` + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + `]}`
+}
+
+// TestSurvival sends what is small as text and large in memory to a process with
+// 256 MiB, which must answer and live.
+func TestSurvival(t *testing.T) {
+	if testing.Short() {
+		t.Skip("It takes twenty seconds")
+	}
+	p := startLimited(t, 256<<20)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	var env strings.Builder
+	for i := 0; env.Len() < 2_900_000; i++ {
+		fmt.Fprintf(&env, `{"name":"VARIABLE_%d","value":"its value"},`, i)
+	}
+	ordinary := podReview(`{"containers":[{"name":"c","image":"i","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}`)
+	for _, c := range []struct {
+		name     string
+		n, tries int
+		body     string
+	}{
+		{"7 MiB of containers", 1, 1, podReview(listOf("containers", "{}", 2_400_000))},
+		{"7 MiB of containers at once", 64, 1, podReview(listOf("containers", "{}", 2_400_000))},
+		{"7 MiB of volumes at once", 64, 1, podReview(listOf("volumes", "{}", 2_400_000))},
+		{"3.1 MB of tolerations at once", 64, 1, podReview(listOf("tolerations", "{}", 1_030_000))},
+		{"what is just small enough at once", 64, 1, podReview(listOf("containers", "{}", 120_000))},
+		{"pods of 2.9 MiB at once", 40, 60, ordinary},
+		{"one more pod", 1, 1, ordinary},
+	} {
+		start := time.Now()
+		codes := p.send(ctx, c.n, c.tries, c.body)
+		t.Logf("%-34s %v in %v; the most memory so far is %s bytes", c.name, codes, time.Since(start).Round(10*time.Millisecond), p.peak())
+		if codes[http.StatusOK] == 0 || codes[http.StatusOK]+codes[http.StatusTooManyRequests] != c.n {
+			t.Errorf("%s: got the codes %v, want 200, and 429 where there is no room", c.name, codes)
+		}
+		if c.tries != 1 && codes[http.StatusOK] != c.n {
+			t.Errorf("%s: got the codes %v, want 200 for all of them", c.name, codes)
+		}
+		select {
+		case err := <-p.ended:
+			p.ended <- err
+			t.Fatalf("%s: it ended: %v\n%s", c.name, err, p.stderr.String())
+		default:
+		}
+	}
+}

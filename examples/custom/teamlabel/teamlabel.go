@@ -1,0 +1,56 @@
+// Package teamlabel gives every Service the team label of its namespace.
+package teamlabel
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// inherit is the feature gate of the mutating half.
+const inherit featuregate.Feature = "TeamLabelInheritance"
+
+// Plugin is TeamLabel. Its configuration is the key of the label.
+var Plugin = &admit.Plugin{
+	Name: "TeamLabel", Configurable: true,
+	Features: map[featuregate.Feature]featuregate.FeatureSpec{inherit: {Default: true, PreRelease: featuregate.Beta}},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		p := &plugin{Label: "team", namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}
+		// The API server calls for validation only if the Service lacks the label. A mutating rule on CREATE has
+		// no such condition, because a later webhook may remove the label.
+		err := admit.DecodeConfig(data, p)
+		missing := "!('" + p.Label + "' in " + admit.CELValue("object.metadata.labels", "{}") + ")"
+		h := admit.Handler{Validate: admit.Typed(p.validate), Rules: []admit.Rule{admit.On("services", "CREATE", "UPDATE").In(admit.Validating).If(missing)}}
+		if d.Features.Enabled(inherit) {
+			h.Mutate, h.Rules = admit.Typed(p.mutate), append(h.Rules, admit.On("services", "CREATE").In(admit.Mutating))
+		}
+		return h, err
+	},
+}
+
+type plugin struct {
+	Label      string `json:"label"`
+	namespaces corev1listers.NamespaceLister
+	live       admit.Getter[*corev1.Namespace]
+}
+
+func (p *plugin) mutate(ctx context.Context, r *admit.Request, svc, _ *corev1.Service) error {
+	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
+	if err == nil && ns.Labels[p.Label] != "" && svc.Labels[p.Label] == "" {
+		metav1.SetMetaDataLabel(&svc.ObjectMeta, p.Label, ns.Labels[p.Label])
+	}
+	return err
+}
+
+func (p *plugin) validate(_ context.Context, r *admit.Request, svc, _ *corev1.Service) error {
+	if svc.Labels[p.Label] == "" {
+		return admit.Forbidden(r, fmt.Errorf("the label %s is missing", p.Label))
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+// Package conditions evaluates the match conditions of webhooks as kube-apiserver does: with its compiler, its cost
+// budget, and its view of the request. Only tests import it, because CEL is as large as all of Postern.
+package conditions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	celtypes "github.com/google/cel-go/common/types"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// Compiler compiles conditions twice: as the newest kube-apiserver does for a stored configuration, and as the oldest
+// one that Postern serves does for a new configuration.
+type Compiler struct {
+	newest, oldest cel.ConditionCompiler
+}
+
+// NewCompiler returns a Compiler. Making one takes a while, so tests share it.
+func NewCompiler() *Compiler {
+	return &Compiler{
+		newest: cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())),
+		// Kubernetes 1.28 takes in a new object what 1.27 knows as well.
+		oldest: cel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 27))),
+	}
+}
+
+// Webhook is what the API server reads of one webhook before it calls it.
+type Webhook struct {
+	Name       string
+	Rules      []admissionregistrationv1.RuleWithOperations
+	conditions cel.ConditionEvaluator
+}
+
+// Of compiles the webhooks of one phase of a service. The error names the conditions that an API server would refuse.
+func (c *Compiler) Of(s router.AdmissionService, phase string) ([]*Webhook, error) {
+	var out []*Webhook
+	var errs []error
+	add := func(name string, rules []admissionregistrationv1.RuleWithOperations, conditions []admissionregistrationv1.MatchCondition) {
+		w, err := c.Compile(name, rules, conditions)
+		out, errs = append(out, w), append(errs, err)
+	}
+	switch {
+	case phase == router.PhaseMutate && s.MutatingConfig != nil:
+		for _, w := range s.MutatingConfig.Webhooks {
+			add(w.Name, w.Rules, w.MatchConditions)
+		}
+	case phase == router.PhaseValidate && s.ValidatingConfig != nil:
+		for _, w := range s.ValidatingConfig.Webhooks {
+			add(w.Name, w.Rules, w.MatchConditions)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Compile compiles the conditions of one webhook.
+func (c *Compiler) Compile(name string, rules []admissionregistrationv1.RuleWithOperations, conditions []admissionregistrationv1.MatchCondition) (*Webhook, error) {
+	expressions := make([]cel.ExpressionAccessor, 0, len(conditions))
+	for i := range conditions {
+		expressions = append(expressions, (*matchconditions.MatchCondition)(&conditions[i]))
+	}
+	variables := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	w := &Webhook{Name: name, Rules: rules, conditions: c.newest.CompileCondition(expressions, variables, environment.StoredExpressions)}
+	oldest := c.oldest.CompileCondition(expressions, variables, environment.NewExpressions)
+	if err := errors.Join(slices.Concat(w.conditions.CompilationErrors(), oldest.CompilationErrors())...); err != nil {
+		return nil, fmt.Errorf("compiling the conditions of %s: %w", name, err)
+	}
+	return w, nil
+}
+
+// Result is what the API server makes of a request.
+type Result struct {
+	// Addressed says that the rules match. Nothing else counts where they do not.
+	Addressed bool
+	// Called says that the rules match and all conditions are true.
+	Called bool
+	// Cost is what the conditions cost, of MaxCost.
+	Cost int64
+}
+
+// MaxCost is what all conditions of a webhook may cost together. A single one may cost celconfig.PerCallLimit.
+const MaxCost = celconfig.RuntimeCELCostBudgetMatchConditions
+
+// Match evaluates the conditions for a request. An error says that the API server would refuse the request, or let it
+// pass, as the failure policy has it.
+func (w *Webhook) Match(ctx context.Context, r *Request, authz authorizer.UnconditionalAuthorizer) (Result, error) {
+	matches := func(rule admissionregistrationv1.RuleWithOperations) bool {
+		return (&rules.Matcher{Rule: rule, Attr: r.attributes}).Matches()
+	}
+	if !slices.ContainsFunc(w.Rules, matches) {
+		return Result{}, nil
+	}
+	kind, resource := metav1.GroupVersionKind(r.attributes.VersionedKind), metav1.GroupVersionResource(r.attributes.GetResource())
+	request := cel.CreateAdmissionRequest(r.attributes.Attributes, resource, kind)
+	evaluated, left, err := w.conditions.ForInput(ctx, r.attributes, request, cel.OptionalVariableBindings{Authorizer: authz}, nil, MaxCost)
+	if err != nil {
+		return Result{Addressed: true}, fmt.Errorf("evaluating the conditions of %s: %w", w.Name, err)
+	}
+	result := Result{Addressed: true, Called: true, Cost: MaxCost - left}
+	var errs []error
+	for _, e := range evaluated {
+		if e.EvalResult == celtypes.False {
+			result.Called = false
+			return result, nil
+		}
+		errs = append(errs, e.Error)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return result, fmt.Errorf("evaluating the conditions of %s: %w", w.Name, err)
+	}
+	return result, nil
+}
+
+// Called reports whether the API server would send a request to any of the webhooks.
+func Called(ctx context.Context, webhooks []*Webhook, ar *admissionv1.AdmissionRequest, authz authorizer.UnconditionalAuthorizer) (bool, error) {
+	r, err := NewRequest(ar)
+	if err != nil {
+		return false, err
+	}
+	called := false
+	var errs []error
+	for _, w := range webhooks {
+		result, err := w.Match(ctx, r, authz)
+		called, errs = called || result.Called, append(errs, err)
+	}
+	return called, errors.Join(errs...)
+}

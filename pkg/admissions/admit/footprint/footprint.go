@@ -1,0 +1,147 @@
+// Package footprint tells how much memory an object takes once it is decoded. It
+// reads the text of the object beside the Go type that the text is decoded into, and
+// allocates nothing, so that an object that is too large is never decoded.
+package footprint
+
+import (
+	"math/bits"
+	"reflect"
+)
+
+// Meter measures footprints. The zero value is ready for use, by several goroutines.
+type Meter struct {
+	shapes shapes
+}
+
+const (
+	headerBytes = 16 // of a string or an interface
+	sliceBytes  = 24
+	numberBytes = 8
+	mapBytes    = 48
+)
+
+// Of returns how many bytes a value of type t takes that is decoded from text, which
+// must be valid JSON. Memory that is only needed while it is decoded does not count.
+// A nil type stands for what is decoded without one, into map[string]any.
+func (m *Meter) Of(text []byte, t reflect.Type) int64 {
+	if t == nil {
+		t = reflect.TypeFor[any]()
+	}
+	s := scan{text: text, shapes: &m.shapes}
+	s.value(t)
+	return s.bytes + sizeOf(t)
+}
+
+// scan is one walk through a text. Its methods stop where the text ends, so that text
+// that is not valid has some footprint too.
+type scan struct {
+	shapes *shapes
+	text   []byte
+	at     int
+	bytes  int64
+}
+
+// value reads one value, and counts what it takes besides its place in its parent. A
+// nil type is for a value that is not decoded.
+func (s *scan) value(t reflect.Type) {
+	c := s.next()
+	for t != nil && t.Kind() == reflect.Pointer {
+		if t = t.Elem(); c != 'n' {
+			s.bytes += sizeOf(t)
+		}
+	}
+	start := s.at
+	switch {
+	case t == nil:
+		s.skip()
+	case t.Kind() == reflect.Interface:
+		s.untyped(c)
+	case s.shapes.opaque(t):
+		s.skip()
+		s.bytes += int64(s.at - start)
+	case c == '{':
+		s.object(t)
+	case c == '[':
+		s.array(t)
+	default:
+		s.skip()
+		if c == '"' {
+			s.bytes += int64(s.at - start)
+		}
+	}
+}
+
+// untyped reads a value that is decoded into an interface.
+func (s *scan) untyped(c byte) {
+	start := s.at
+	switch c {
+	case '{':
+		s.object(reflect.TypeFor[map[string]any]())
+	case '[':
+		s.bytes += sliceBytes
+		s.array(reflect.TypeFor[[]any]())
+	case '"':
+		s.skip()
+		s.bytes += headerBytes + int64(s.at-start)
+	default:
+		s.skip()
+		s.bytes += numberBytes
+	}
+}
+
+// object reads an object into a struct or a map. Of any other type, which is an
+// error when it is decoded, the members are skipped.
+func (s *scan) object(t reflect.Type) {
+	fields := s.shapes.fields(t)
+	members := 0
+	for s.open(); s.more('}'); {
+		name := s.name()
+		switch t.Kind() {
+		case reflect.Struct:
+			s.value(fields.named(name))
+		case reflect.Map:
+			members++
+			s.bytes += int64(len(name))
+			s.value(t.Elem())
+		default:
+			s.value(nil)
+		}
+	}
+	if t.Kind() == reflect.Map {
+		s.bytes += mapBytes + slots(members)*(sizeOf(t.Key())+sizeOf(t.Elem())+1)
+	}
+}
+
+func sizeOf(t reflect.Type) int64 {
+	return int64(t.Size()) //nolint:gosec // no type is as large as that
+}
+
+// slots returns how many places for entries a map of n entries has: a power of two,
+// eight at least, of which seven eighths are filled at most.
+func slots(n int) int64 {
+	switch {
+	case n == 0:
+		return 0
+	case n <= 8:
+		return 8
+	}
+	return 1 << bits.Len(uint(n*8/7))
+}
+
+// array reads an array into a slice. Its items have places of their own even where
+// they are null.
+func (s *scan) array(t reflect.Type) {
+	var item reflect.Type
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
+		item = t.Elem()
+	}
+	items := 0
+	for s.open(); s.more(']'); {
+		items++
+		s.value(item)
+	}
+	if t.Kind() == reflect.Slice && items > 0 {
+		// The decoder begins with four places.
+		s.bytes += int64(max(items, 4)) * sizeOf(item)
+	}
+}

@@ -1,0 +1,60 @@
+// Package objects decodes the objects of admission requests, and bounds and weighs the
+// memory that they take.
+package objects
+
+import (
+	"bytes"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/footprint"
+)
+
+// Decoder decodes the objects of requests. The zero value is ready for use.
+type Decoder struct {
+	meter footprint.Meter
+}
+
+// Decode returns the object in raw, or nil if raw is empty or null. The object has the
+// kind of the request, unless the object names another kind. Decode returns a
+// RequestEntityTooLarge error for an object that no API server can store.
+func (d *Decoder) Decode(raw []byte, kind metav1.GroupVersionKind) (runtime.Object, error) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	gvk := schema.GroupVersionKind(kind)
+	obj, err := d.decodeAs(raw, gvk)
+	if err != nil {
+		return nil, err
+	}
+	if own := obj.GetObjectKind().GroupVersionKind(); own != gvk && own.Version != "" && own.Kind != "" {
+		return d.decodeAs(raw, own)
+	}
+	return obj, nil
+}
+
+// decodeAs decodes into the type of k8s.io/api, or into an unstructured object. It
+// does not use the codecs of the scheme, because they read the document twice.
+func (d *Decoder) decodeAs(raw []byte, gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if err := d.bound(raw, gvk); err != nil {
+		return nil, err
+	}
+	obj, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		u := &unstructured.Unstructured{}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &u.Object); err != nil {
+			return nil, fmt.Errorf("decoding a %s: %w", gvk.Kind, err)
+		}
+		return u, nil
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, obj); err != nil {
+		return nil, fmt.Errorf("decoding a %s %s: %w", gvk.GroupVersion(), gvk.Kind, err)
+	}
+	return obj, nil
+}

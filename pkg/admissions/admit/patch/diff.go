@@ -1,0 +1,194 @@
+// Package patch makes a JSON patch (RFC 6902) of the changes that plugins made to
+// an object.
+//
+// It compares the typed object before and after. Fields that this build does not
+// know are not in the typed object, so no operation removes or changes them.
+// Beside the two objects it walks the document that the API server sent, because
+// every operation must apply to that document: a field that a typed object always
+// has may be absent or null there. Libraries that compare two documents can do
+// neither: they do not know which items of two lists belong together, nor the
+// third document.
+package patch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/router/rawjson"
+)
+
+// operation is one operation of a patch.
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Diff returns the patch that turns raw into the encoding of after, or nil if
+// before and after are equal. before must have been decoded from raw. Diff returns
+// the error of ctx if that ends before the comparison does.
+func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte, error) {
+	if before == nil && after == nil {
+		return nil, nil
+	}
+	if before == nil || after == nil {
+		return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
+	}
+	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	if u, ok := before.(runtime.Unstructured); ok {
+		v, ok := after.(runtime.Unstructured)
+		if !ok {
+			return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
+		}
+		b, a = reflect.ValueOf(u.UnstructuredContent()), reflect.ValueOf(v.UnstructuredContent())
+	}
+	if b.Type() != a.Type() {
+		return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
+	}
+	w := walk{check: ctx.Err}
+	if err := w.value("", b, a, rawjson.Of(raw), nil); err != nil || len(w.ops) == 0 {
+		return nil, err
+	}
+	return json.Marshal(w.ops)
+}
+
+// walk is one comparison.
+type walk struct {
+	// check returns an error when the caller no longer waits for the patch.
+	check func() error
+	ops   []operation
+}
+
+// emit adds an operation with the JSON of v as its value.
+func (w *walk) emit(op, path string, v reflect.Value) error {
+	data, err := json.Marshal(boxed(v))
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	w.ops = append(w.ops, operation{Op: op, Path: path, Value: data})
+	return nil
+}
+
+// remove adds an operation that removes the value at path.
+func (w *walk) remove(path string) {
+	w.ops = append(w.ops, operation{Op: "remove", Path: path})
+}
+
+// value compares the values b and a at path, which exists in the document and has
+// the value raw. field is the field that holds a list, or nil.
+func (w *walk) value(path string, b, a reflect.Value, raw rawjson.Value, field *field) error {
+	if err := w.check(); err != nil {
+		return fmt.Errorf("comparing %s: %w", path, err)
+	}
+	if !isLeaf(a.Type()) {
+		switch a.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
+				return w.value(path, b.Elem(), a.Elem(), raw, field)
+			}
+		case reflect.Struct:
+			if raw.IsObject() {
+				return w.structure(path, b, a, raw)
+			}
+		case reflect.Map:
+			if raw.IsObject() && a.Type().Key().Kind() == reflect.String {
+				return w.mapping(path, b, a, raw)
+			}
+		case reflect.Slice:
+			if doc := slices.Collect(raw.Items()); raw.IsArray() && len(doc) == b.Len() && a.Len() > 0 {
+				return w.list(list{path: path, before: b, after: a, doc: doc, key: field.keyOf(a.Type())})
+			}
+		default:
+		}
+	}
+	if equal(b, a) {
+		return nil
+	}
+	return w.emit("replace", path, a)
+}
+
+func (w *walk) structure(path string, b, a reflect.Value, raw rawjson.Value) error {
+	var doc map[string]rawjson.Value
+	fields := fieldsOf(a.Type()).all
+	for i := range fields {
+		f := &fields[i]
+		bf, af := b.FieldByIndex(f.index), a.FieldByIndex(f.index)
+		if identical(bf, af) {
+			continue
+		}
+		if doc == nil {
+			doc = members(raw)
+		}
+		m := member{path: path, name: f.name, before: bf, after: af, encoded: !f.omitted(af), field: f}
+		if err := w.member(m, doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) mapping(path string, b, a reflect.Value, raw rawjson.Value) error {
+	doc := members(raw)
+	for _, k := range sortedKeys(b, a) {
+		bv, av := b.MapIndex(k), a.MapIndex(k)
+		if bv.IsValid() && av.IsValid() && identical(bv, av) {
+			continue
+		}
+		m := member{path: path, name: k.String(), before: bv, after: av, encoded: av.IsValid()}
+		if err := w.member(m, doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members indexes the members of an object in the document. Of two members with
+// the same name the last one counts, as it does for decoders.
+func members(raw rawjson.Value) map[string]rawjson.Value {
+	out := map[string]rawjson.Value{}
+	for name, value := range raw.Members() {
+		out[name.Text()] = value
+	}
+	return out
+}
+
+// member is one member of the JSON object at path: a field of a struct, or an
+// entry of a map, of which before or after may not exist.
+type member struct {
+	path, name    string
+	before, after reflect.Value
+	encoded       bool   // The encoding of the object after the change has the member.
+	field         *field // The field of a struct, or nil.
+}
+
+func (w *walk) member(m member, doc map[string]rawjson.Value) error {
+	path := m.path + "/" + escape(m.name)
+	raw, exists := doc[m.name]
+	switch both := m.before.IsValid() && m.after.IsValid(); {
+	case both && m.encoded && exists && !raw.IsNull():
+		return w.value(path, m.before, m.after, raw, m.field)
+	case both && equal(m.before, m.after):
+		return nil
+	case m.encoded && exists:
+		return w.emit("replace", path, m.after)
+	case m.encoded:
+		return w.emit("add", path, m.after)
+	case exists:
+		w.remove(path)
+	}
+	return nil
+}
+
+// escape makes a reference token of a JSON pointer (RFC 6901).
+func escape(token string) string {
+	if !strings.ContainsAny(token, "~/") {
+		return token
+	}
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
+}

@@ -1,0 +1,137 @@
+package patch
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// edit changes fields of a document that its type has. After the edit it is still
+// clear for each item of a list which item it was before.
+func (c *chance) edit(t *testing.T, doc any, typ reflect.Type) {
+	t.Helper()
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	object, ok := doc.(map[string]any)
+	if !ok || isLeaf(typ) {
+		return
+	}
+	if typ.Kind() == reflect.Map {
+		for _, key := range sorted(object) {
+			c.editMember(t, object, key, &field{typ: typ.Elem()})
+		}
+		return
+	}
+	if typ.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range fieldsOf(typ).all {
+		if _, exists := object[f.name]; exists {
+			c.editMember(t, object, f.name, &f)
+		}
+	}
+}
+
+func (c *chance) editMember(t *testing.T, parent map[string]any, key string, f *field) {
+	t.Helper()
+	// A struct is always there, and so its unknown fields would be too.
+	if c.Intn(20) == 0 && f.typ.Kind() != reflect.Struct {
+		delete(parent, key)
+		return
+	}
+	switch value := parent[key].(type) {
+	case string:
+		if f.typ.Kind() == reflect.String && c.Intn(5) == 0 {
+			parent[key] = c.text()
+		}
+	case bool:
+		parent[key] = value != (c.Intn(5) == 0)
+	case map[string]any:
+		c.edit(t, value, f.typ)
+	case []any:
+		if f.typ.Kind() == reflect.Slice && !isLeaf(f.typ) {
+			parent[key] = c.editList(t, value, f.typ.Elem(), f.mergeKey)
+		}
+	}
+}
+
+// editList changes, drops and moves items. Where the items have no key, it changes
+// and adds items only if it is bold. It leaves a list alone if nobody could tell
+// which item was which before.
+func (c *chance) editList(t *testing.T, list []any, typ reflect.Type, mergeKey string) []any {
+	t.Helper()
+	was := map[string]int{} // The index of each item, by its identity.
+	for i, item := range list {
+		id, ok := identityOf(t, item, typ, mergeKey)
+		if _, seen := was[id]; !ok || seen {
+			return list
+		}
+		was[id] = i
+	}
+	out, ids := make([]any, 0, len(list)+1), map[string]bool{}
+	add := func(item any, from int) bool {
+		id, ok := identityOf(t, item, typ, mergeKey)
+		i, known := was[id]
+		if !ok || ids[id] || known && i != from {
+			return false
+		}
+		out, ids[id] = append(out, item), true
+		return true
+	}
+	for _, i := range c.Perm(len(list)) {
+		item := runtime.DeepCopyJSONValue(list[i]).(map[string]any)
+		if mergeKey != "" || c.bold {
+			key, had := item[mergeKey]
+			if c.edit(t, item, typ); had {
+				item[mergeKey] = key
+			}
+		}
+		if c.Intn(4) != 0 && !add(item, i) {
+			return list
+		}
+	}
+	if mergeKey == "" && c.bold && c.Intn(2) == 0 && !add(c.newItem(t, typ), -1) {
+		return list
+	}
+	return out
+}
+
+// newItem makes a random item of a list, as a document.
+func (c *chance) newItem(t *testing.T, typ reflect.Type) any {
+	t.Helper()
+	item := reflect.New(typ)
+	c.filler.Fill(item.Interface())
+	data, err := json.Marshal(item.Interface())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mustParse(t, string(data))
+}
+
+// identityOf returns the key of an item, or the encoding of its known fields in a
+// list without a key. It returns false for items that are not objects.
+func identityOf(t *testing.T, item any, typ reflect.Type, mergeKey string) (string, bool) {
+	t.Helper()
+	m, ok := item.(map[string]any)
+	if mergeKey != "" || !ok {
+		return fmt.Sprint(m[mergeKey]), ok
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := reflect.New(typ)
+	if err := json.Unmarshal(data, known.Interface()); err != nil {
+		t.Fatal(err)
+	}
+	if data, err = json.Marshal(known.Interface()); err != nil {
+		t.Fatal(err)
+	}
+	// None and empty mean the same.
+	return strings.NewReplacer("[]", "null", "{}", "null").Replace(string(data)), true
+}

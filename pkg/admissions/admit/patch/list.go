@@ -1,0 +1,99 @@
+package patch
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+
+	"github.com/postern-dev/postern/pkg/router/rawjson"
+)
+
+// maxOperations bounds the operations for one list in which nothing is unknown.
+// Beyond it the list is replaced as a whole. The API server copies a list for each
+// item that an operation adds or removes, so that 10,000 of them take a second.
+const maxOperations = 1000
+
+// list is a list before and after the change.
+type list struct {
+	path          string
+	before, after reflect.Value
+	doc           []rawjson.Value // The items of before in the document.
+	key           []int           // The index of the field that is the merge key, or nil.
+}
+
+func (l list) item(i int) string { return l.path + "/" + strconv.Itoa(i) }
+
+// unknown reports whether the item i of the document has a field that this build
+// does not know.
+func (l list) unknown(i int) bool { return hasUnknown(l.before.Type().Elem(), l.doc[i]) }
+
+func (l list) anyUnknown() bool {
+	for i := range l.doc {
+		if l.unknown(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// list compares two lists. It compares the items that did not move field by field,
+// and adds and removes the others. It works from the end, so that each operation
+// can use the index that an item has in the document.
+func (w *walk) list(l list) error {
+	id, err := w.identify(l)
+	if err != nil {
+		return err
+	}
+	// Items with a key are compared one by one below, which costs less.
+	if !id.keyed && equal(l.before, l.after) {
+		return nil
+	}
+	al := align(l, id)
+	start, bounded := len(w.ops), false
+	j := l.after.Len() - 1
+	for i := l.before.Len(); i >= 0; i-- {
+		if i < l.before.Len() {
+			if al.became[i] < 0 {
+				w.remove(l.item(i))
+				continue
+			}
+			if err := w.inside(l, i, al.became[i]); err != nil {
+				return err
+			}
+			j = al.became[i] - 1
+		}
+		// Insert the items that are new between this item and the one before it.
+		for ; j >= 0 && !al.stayed(j); j-- {
+			if err := w.insert(l, i, j, al.origin[j]); err != nil {
+				return err
+			}
+		}
+		if !bounded && len(w.ops)-start > maxOperations {
+			if !l.anyUnknown() {
+				w.ops = w.ops[:start]
+				return w.emit("replace", l.path, l.after)
+			}
+			bounded = true
+		}
+	}
+	return nil
+}
+
+// inside compares item i before the change with item j after it.
+func (w *walk) inside(l list, i, j int) error {
+	if identical(l.before.Index(i), l.after.Index(j)) {
+		return nil
+	}
+	return w.value(l.item(i), l.before.Index(i), l.after.Index(j), l.doc[i], nil)
+}
+
+// insert adds item j of the list after the change in front of item i of the
+// document. An item that moved is added as the document has it, with the fields
+// that this build does not know, and then compared with its origin.
+func (w *walk) insert(l list, i, j, origin int) error {
+	if origin < 0 || l.doc[origin].IsNull() {
+		return w.emit("add", l.item(i), l.after.Index(j))
+	}
+	w.ops = append(w.ops, operation{Op: "add", Path: l.item(i), Value: json.RawMessage(l.doc[origin])})
+	return w.value(l.item(i), l.before.Index(origin), l.after.Index(j), l.doc[origin], nil)
+}

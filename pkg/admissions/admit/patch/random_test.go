@@ -1,0 +1,104 @@
+package patch
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// randomRounds is how often each random test goes over all kinds, and
+// randomBudget when it stops earlier.
+const (
+	randomRounds = 3
+	randomBudget = 2 * time.Second
+)
+
+// forRandomObjects calls f with a random object of every kind, as a document that
+// an API server could have sent. It stops at the first failure, and says the seed.
+func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKind, raw string)) {
+	t.Helper()
+	began, seed := time.Now(), firstSeed(t)
+	for round := range randomRounds {
+		for _, gvk := range kinds(t) {
+			if round > 0 && time.Since(began) > randomBudget {
+				return
+			}
+			seed++
+			c := newChance(seed)
+			data, err := json.Marshal(c.fill(t, gvk))
+			if err != nil {
+				t.Fatalf("Seed %d: encoding a %s: %v", seed, gvk, err)
+			}
+			raw := string(c.thin(t, gvk, data))
+			func() {
+				defer func() {
+					if t.Failed() {
+						t.Logf("The seed is %d, with a %s: %s", seed, gvk, raw)
+					}
+				}()
+				f(c, gvk, raw)
+			}()
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+func TestDiffOfRandomChanges(t *testing.T) {
+	changed := 0
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
+		patch, _ := patched(t, gvk, raw, func(obj runtime.Object) { c.scramble(obj) })
+		if patch != nil {
+			changed++
+		}
+	})
+	if changed < 100 {
+		t.Errorf("Only %d objects were changed", changed)
+	}
+}
+
+func TestDiffOfRandomToRandom(t *testing.T) {
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
+		other := c.fill(t, gvk)
+		patched(t, gvk, raw, func(obj runtime.Object) { reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(other).Elem()) })
+	})
+}
+
+func TestDiffOfEqualObjectsIsNil(t *testing.T) {
+	forRandomObjects(t, func(_ *chance, gvk schema.GroupVersionKind, raw string) {
+		if patch, _ := patched(t, gvk, raw, func(runtime.Object) {}); patch != nil {
+			t.Errorf("Got %s, want nil", patch)
+		}
+	})
+}
+
+// TestDiffOfRandomUnstructured changes objects of a kind that this build does not
+// know.
+func TestDiffOfRandomUnstructured(t *testing.T) {
+	unknown := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
+	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
+		patched(t, unknown, raw, func(obj runtime.Object) {
+			for range 1 + c.Intn(3) {
+				places := objectsIn(obj.(*unstructured.Unstructured).Object)
+				place := places[c.Intn(len(places))]
+				other := mustDecode(t, unknown, raw).(*unstructured.Unstructured)
+				donors := objectsIn(other.Object)
+				donor := donors[c.Intn(len(donors))]
+				for _, key := range append(sorted(place), sorted(donor)...) {
+					switch c.Intn(4) {
+					case 0:
+						delete(place, key)
+					case 1:
+						place[key] = runtime.DeepCopyJSONValue(donor[key])
+					}
+				}
+			}
+		})
+	})
+}

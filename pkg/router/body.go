@@ -1,0 +1,79 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// trustedBytes is the memory that is reserved for a body on the word of its
+// Content-Length alone.
+const trustedBytes = 256 << 10
+
+// readBody reads the body of a request within the time that a body may take, or
+// until the deadline of the request.
+func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.Request) ([]byte, error) {
+	timeout := l.half.router.limits.ReadTimeout
+	if timeout == 0 {
+		timeout = defaultReadTimeout
+	}
+	until := time.Now().Add(timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
+		until = deadline
+	}
+	// If the connection does not support deadlines, the timeouts of the server apply.
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(until)
+	// The server keeps reading from the connection to detect that it is closed. That
+	// read would exceed the deadline, and the server would cancel the request.
+	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
+	body, err := l.readAll(ctx, http.MaxBytesReader(w, req.Body, MaxBodyBytes), req.ContentLength)
+	var tooLarge *http.MaxBytesError
+	var rej *rejection
+	switch {
+	case errors.As(err, &tooLarge):
+		// A client that is still writing does not read the answer. Read at most the
+		// same number of bytes again before the answer is sent.
+		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
+		return nil, &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
+	case errors.As(err, &rej):
+		return nil, rej
+	case err != nil:
+		return nil, badRequest("unreadable", "reading the body: %v", err)
+	case len(body) == 0:
+		return nil, badRequest("empty", "the body is empty, want an AdmissionReview")
+	}
+	return body, nil
+}
+
+// readAll reads to the end of the body, and takes memory for the bytes as they arrive.
+// A Content-Length alone reserves no more memory than most reviews need.
+func (l *lease) readAll(ctx context.Context, r io.Reader, declared int64) ([]byte, error) {
+	var body []byte
+	size := min(max(declared, 0), trustedBytes) + bytes.MinRead
+	for {
+		if len(body) == cap(body) {
+			if err := l.growBody(ctx, size-int64(cap(body))); err != nil {
+				return nil, err
+			}
+			body = append(make([]byte, 0, size), body...)
+			size *= 2
+			if declared > int64(cap(body)) {
+				// There is room to detect the end without growing.
+				size = min(size, declared+bytes.MinRead)
+			}
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

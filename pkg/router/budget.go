@@ -1,0 +1,81 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// patience is how long a request waits for bytes that other requests hold. If they
+// are not available then, the request is answered with 429, and the client repeats
+// it.
+const patience = 500 * time.Millisecond
+
+// budget bounds the bytes that requests hold, in total and for each owner.
+type budget struct {
+	// size is 0 for no bound.
+	size int64
+
+	mu    sync.Mutex
+	used  int64
+	owned map[string]int64
+	// freed is closed when bytes are given back.
+	freed chan struct{}
+}
+
+func newBudget(size int64) *budget {
+	return &budget{size: size, owned: map[string]int64{}, freed: make(chan struct{})}
+}
+
+// take takes n bytes for an owner, which may hold at most ceiling bytes. If the
+// bytes are not available, take waits a moment for other requests to give some back.
+// Small claims may overtake large claims, so that one large request does not delay
+// all others.
+func (b *budget) take(ctx context.Context, owner string, ceiling, n int64) bool {
+	fits, freed := b.try(owner, ceiling, n)
+	if fits {
+		return true
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-freed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+		if fits, freed = b.try(owner, ceiling, n); fits {
+			return true
+		}
+	}
+}
+
+// try takes n bytes if they are available. Otherwise it returns a channel that is
+// closed when a further try may succeed.
+func (b *budget) try(owner string, ceiling, n int64) (fits bool, freed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.size > 0 && (b.used+n > b.size || b.owned[owner]+n > ceiling) {
+		return false, b.freed
+	}
+	b.used += n
+	b.owned[owner] += n
+	return true, nil
+}
+
+// give returns bytes that take took.
+func (b *budget) give(owner string, n int64) {
+	if n == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	if b.owned[owner] -= n; b.owned[owner] == 0 {
+		delete(b.owned, owner)
+	}
+	close(b.freed)
+	b.freed = make(chan struct{})
+}

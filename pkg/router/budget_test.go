@@ -1,0 +1,181 @@
+package router_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// heavy is a service whose requests have the given weight and wait until release is
+// closed.
+func heavy(bytes int64, release <-chan struct{}) router.AdmissionService {
+	s := service(blocking(release))
+	s.Weigh = func(*admissionv1.AdmissionRequest) int64 { return bytes }
+	return s
+}
+
+func inFlight(t *testing.T, s *server) (requests, bytes float64) {
+	t.Helper()
+	counts := s.counts(t)
+	return counts["postern_webhook_requests_in_flight mutate /pods"], counts["postern_webhook_bytes_in_flight"]
+}
+
+// TestBytesInFlight is about 100 MiB, of which 75 are for what requests are decoded
+// into, and three quarters of these for ordinary requests.
+func TestBytesInFlight(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Bytes: 100 << 20}, heavy(20<<20, release))
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if a := s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))); a.code != http.StatusOK {
+				t.Errorf("Got %d %s, want 200", a.code, a.body)
+			}
+		})
+	}
+	await(t, func() bool { n, _ := inFlight(t, s); return n == 2 })
+	start := time.Now()
+	a := s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u")))
+	if a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") != "1" || !strings.Contains(a.body, "too many bytes") {
+		t.Errorf("Got %d %s, want 429 with Retry-After", a.code, a.body)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("It waited %v, want a moment", took)
+	}
+	all.Go(func() {
+		node := reviewOf(t, authenticationv1.UserInfo{Username: "system:node:n", Groups: []string{"system:nodes"}})
+		if a := s.post(t, "/pods/mutate", bytes.NewReader(node)); a.code != http.StatusOK {
+			t.Errorf("Got %d %s for a node, want 200", a.code, a.body)
+		}
+	})
+	await(t, func() bool { n, _ := inFlight(t, s); return n == 3 })
+	if _, n := inFlight(t, s); n < 60<<20 || n > 61<<20 {
+		t.Errorf("Got %v bytes in flight, want 60 MiB and the bodies", n)
+	}
+	close(release)
+	all.Wait()
+	await(t, func() bool { n, held := inFlight(t, s); return n == 0 && held == 0 })
+	counts := s.counts(t)
+	if got := counts["postern_webhook_rejected_bodies_total mutate too_many_bytes /pods"]; got != 1 {
+		t.Errorf("Got %v rejections counted, want 1", got)
+	}
+	if got := counts["postern_webhook_bytes_in_flight_limit"]; got != 100<<20 {
+		t.Errorf("Got the limit %v, want 100 MiB", got)
+	}
+}
+
+// TestBytesAreWaitedFor sends a request shortly before bytes become available.
+func TestBytesAreWaitedFor(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, heavy(30<<20, release))
+	codes := make(chan int, 2)
+	for range 2 {
+		go func() { codes <- s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))).code }()
+	}
+	await(t, func() bool { n, _ := inFlight(t, s); return n == 1 })
+	time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	for range 2 {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("Got %d, want 200", code)
+		}
+	}
+}
+
+// TestMoreThanThereIs sends a request that needs more than the limit of its class. The
+// request takes the whole limit.
+func TestMoreThanThereIs(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, heavy(1<<40, release))
+	code := make(chan int, 1)
+	go func() { code <- s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))).code }()
+	await(t, func() bool { n, _ := inFlight(t, s); return n == 1 })
+	if a := s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))); a.code != http.StatusTooManyRequests {
+		t.Errorf("Got %d beside it, want 429", a.code)
+	}
+	close(release)
+	if got := <-code; got != http.StatusOK {
+		t.Errorf("Got %d, want 200", got)
+	}
+}
+
+// TestWeightOfAServiceThatDoesNotSay is by the length of the objects.
+func TestWeightOfAServiceThatDoesNotSay(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, service(blocking(release)))
+	body := encode(t, &admissionv1.AdmissionRequest{UID: "u", Object: runtime.RawExtension{Raw: []byte(`"` + strings.Repeat("x", 1<<20) + `"`)}})
+	code := make(chan int, 1)
+	go func() { code <- s.post(t, "/pods/mutate", bytes.NewReader(body)).code }()
+	await(t, func() bool { _, held := inFlight(t, s); return held > 9<<20 && held < 11<<20 })
+	close(release)
+	if got := <-code; got != http.StatusOK {
+		t.Errorf("Got %d, want 200", got)
+	}
+}
+
+// TestSlowBodiesDoNotHoldEverything has one source send most of many bodies, and stop.
+// Another one must be served meanwhile.
+func TestSlowBodiesDoNotHoldEverything(t *testing.T) {
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20, ReadTimeout: 3 * time.Second}, service(allow))
+	config := s.Client().Transport.(*http.Transport).TLSClientConfig
+	part := "{" + strings.Repeat(" ", 1<<20)
+	for range 12 {
+		conn, err := tls.Dial("tcp", s.Listener.Addr().String(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		go fmt.Fprintf(conn, "POST /pods/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", 3<<20, part)
+	}
+	await(t, func() bool { _, held := inFlight(t, s); return held > 4<<20 })
+	if _, held := inFlight(t, s); held > 8<<20 {
+		t.Errorf("Got %v bytes held by one source, want 8 MiB at most", held)
+	}
+	// Another address of this machine, where loopback has several.
+	transport := s.Client().Transport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	transport.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext
+	resp, err := (&http.Client{Transport: transport}).Post(s.URL+"/pods/mutate", "application/json", bytes.NewReader(review(t, "u")))
+	if err != nil {
+		t.Skipf("There is no other source: %v", err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("Got %d for another source, want 200", resp.StatusCode)
+	}
+	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
+}
+
+// TestValuesThatCannotBeStored has more of them than the largest object has bytes.
+func TestValuesThatCannotBeStored(t *testing.T) {
+	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		t.Error("It was decided")
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	for _, field := range []string{"object", "oldObject"} {
+		body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","` + field + `":{"spec":[` + strings.Repeat("0,", 1_600_000) + `0]}}}`
+		got := response(t, s.post(t, "/pods/mutate", strings.NewReader(body)), "u")
+		want := "request." + field + " has 1600003 JSON values, and no object that can be stored has more than 1572864"
+		if got.Allowed || got.Result.Code != http.StatusRequestEntityTooLarge || got.Result.Message != want {
+			t.Errorf("Got %+v, want it denied with %q", got.Result, want)
+		}
+	}
+	many := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":"` + strings.Repeat(",", 4<<20) + `"}}`
+	a := serve(t, service(allow)).post(t, "/pods/mutate", io.MultiReader(strings.NewReader(many)))
+	if !response(t, a, "u").Allowed {
+		t.Errorf("Got %s, want a text with commas allowed", a.body)
+	}
+}

@@ -1,0 +1,47 @@
+package router
+
+import "time"
+
+// Limits bound the resources that requests may use at a time. The zero value bounds
+// only the time for reading a body.
+type Limits struct {
+	// Requests is how many requests are decided at a time. A quarter of them is
+	// reserved for system requests. 0 means no limit.
+	Requests int
+	// Bytes is how much memory requests may use at a time: a quarter for their
+	// bodies, the rest for their decoded objects. 0 means no limit.
+	Bytes int64
+	// ReadTimeout is how long reading the body of a request may take. 0 means 5
+	// seconds.
+	ReadTimeout time.Duration
+}
+
+const (
+	// defaultReadTimeout is far longer than an API server needs to send 7 MiB. It
+	// bounds how long a slower sender holds its connection and the memory for its
+	// body.
+	defaultReadTimeout = 5 * time.Second
+
+	// systemShare is the part of a limit that is reserved for system requests.
+	systemShare = 4
+
+	// bodyShare is the part of the bytes that is for bodies.
+	bodyShare = 4
+
+	// MinBytes is the smallest limit on bytes. With it, half of the bytes for
+	// bodies holds the largest body.
+	MinBytes = 64 << 20
+
+	// retryAfter is in seconds. A client based on client-go, such as an API server,
+	// repeats a request that is answered 429 or 5xx with this header, even if it is
+	// a POST.
+	retryAfter = "1"
+)
+
+// Option is an optional argument of New.
+type Option func(*Router)
+
+// WithLimits bounds the resources that requests may use at a time.
+func WithLimits(l Limits) Option {
+	return func(r *Router) { r.limits = l }
+}

@@ -1,0 +1,233 @@
+package router_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// post sends a review and returns the answer. Unlike send it may be called from
+// any goroutine.
+func (s *server) post(t *testing.T, path string, body io.Reader) (a answer) {
+	t.Helper()
+	resp, err := s.Client().Post(s.URL+path, "application/json", body)
+	if err != nil {
+		t.Errorf("Sending a request: %v", err)
+		return a
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("Reading an answer: %v", err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(data), resp.Proto}
+}
+
+// blocking is an AdmitFunc that ignores its context until release is closed.
+func blocking(release <-chan struct{}) router.AdmitFunc {
+	return func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		<-release
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}
+}
+
+// TestSlotOutlivesTheAnswer covers funcs that run past their deadline. Their slot
+// and memory stay taken until they return.
+func TestSlotOutlivesTheAnswer(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Requests: 2}, service(blocking(release)))
+	codes := map[int]int{}
+	for range 5 {
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				a := s.post(t, "/pods/mutate?timeout=200ms", bytes.NewReader(review(t, "u")))
+				mu.Lock()
+				defer mu.Unlock()
+				codes[a.code]++
+				if a.code == http.StatusTooManyRequests && a.header.Get("Retry-After") != "1" {
+					t.Errorf("Got %v, want Retry-After", a.header)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if codes[http.StatusGatewayTimeout] != 2 || codes[http.StatusTooManyRequests] != 48 {
+		t.Errorf("Got the codes %v, want 504 for the 2 that were taken, and 429 for the others", codes)
+	}
+	if got := s.counts(t)["postern_webhook_requests_in_flight mutate /pods"]; got != 2 {
+		t.Errorf("Got %v in flight, want 2", got)
+	}
+	close(release)
+	await(t, func() bool { return s.counts(t)["postern_webhook_requests_in_flight mutate /pods"] == 0 })
+	s.admit(t, "/pods/mutate", "u")
+}
+
+// TestSlotAfterPanic is a func that panics after its deadline.
+func TestSlotAfterPanic(t *testing.T) {
+	calls := 0
+	s := serveLimited(t, router.Limits{Requests: 1}, service(func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if calls++; calls == 1 {
+			<-ctx.Done()
+			panic("on purpose")
+		}
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	s.post(t, "/pods/mutate?timeout=100ms", bytes.NewReader(review(t, "u")))
+	await(t, func() bool { return s.counts(t)["postern_webhook_requests_in_flight mutate /pods"] == 0 })
+	s.admit(t, "/pods/mutate", "u")
+}
+
+// TestBodiesTakeNoSlots is 100 senders of one byte. Others must be served beside
+// them, and none of them may hold its connection for long.
+func TestBodiesTakeNoSlots(t *testing.T) {
+	s := serveLimited(t, router.Limits{Requests: 2, ReadTimeout: time.Second}, service(allow))
+	start := time.Now()
+	conns := make([]*tls.Conn, 100)
+	for i := range conns {
+		conn, err := tls.Dial("tcp", s.Listener.Addr().String(), s.Client().Transport.(*http.Transport).TLSClientConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "POST /pods/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{")
+		conns[i] = conn
+	}
+	s.admit(t, "/pods/mutate", "u")
+	for _, conn := range conns {
+		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 400 ") {
+			t.Fatalf("Got %s (%v), want 400", got, err)
+		}
+	}
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("They were waited for %v, want a second", took)
+	}
+}
+
+// TestReadTimeoutIsForTheBody is a decision that takes longer than a body may.
+func TestReadTimeoutIsForTheBody(t *testing.T) {
+	s := serveLimited(t, router.Limits{ReadTimeout: 100 * time.Millisecond}, service(func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		select {
+		case <-ctx.Done():
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 500, Message: "the request was given up"}}
+		case <-time.After(400 * time.Millisecond):
+			return &admissionv1.AdmissionResponse{Allowed: true}
+		}
+	}))
+	for _, http2 := range []bool{true, false} {
+		s.Client().Transport.(*http.Transport).ForceAttemptHTTP2 = http2
+		s.admit(t, "/pods/mutate", "u")
+	}
+}
+
+// reviewOf is a review of a user's request.
+func reviewOf(t *testing.T, user authenticationv1.UserInfo) []byte {
+	t.Helper()
+	return encode(t, &admissionv1.AdmissionRequest{UID: "u", UserInfo: user})
+}
+
+// TestSystemShare fills the slots that ordinary requests may take.
+func TestSystemShare(t *testing.T) {
+	release := make(chan struct{})
+	started := make(chan struct{})
+	s := serveLimited(t, router.Limits{Requests: 4}, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		started <- struct{}{}
+		<-release
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	codes := make(chan int, 4)
+	ordinary := reviewOf(t, authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}})
+	send := func(body []byte) { codes <- s.post(t, "/pods/mutate", bytes.NewReader(body)).code }
+	for range 3 {
+		go send(ordinary)
+		<-started
+	}
+	for name, body := range map[string][]byte{
+		"alice": ordinary,
+		"a service account": reviewOf(t, authenticationv1.UserInfo{
+			Username: "system:serviceaccount:kube-systems:x", Groups: []string{"system:serviceaccounts:kube-system"},
+		}),
+	} {
+		before := time.Now()
+		if a := s.post(t, "/pods/mutate", bytes.NewReader(body)); a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: got %d %v, want 429 with Retry-After", name, a.code, a.header)
+		}
+		if took := time.Since(before); took > 500*time.Millisecond {
+			t.Errorf("%s: it took %v, want it at once", name, took)
+		}
+	}
+	go send(reviewOf(t, authenticationv1.UserInfo{Username: "system:node:n", Groups: []string{"system:nodes"}}))
+	<-started
+	if a := s.post(t, "/pods/mutate", bytes.NewReader(reviewOf(t, authenticationv1.UserInfo{Username: "system:kube-controller-manager"}))); a.code != http.StatusTooManyRequests {
+		t.Errorf("Got %d with every slot taken, want 429", a.code)
+	}
+	close(release)
+	for range 4 {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("Got %d, want 200", code)
+		}
+	}
+	for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:node-controller"} {
+		go func() { <-started }()
+		if a := s.post(t, "/pods/mutate", bytes.NewReader(reviewOf(t, authenticationv1.UserInfo{Username: user}))); a.code != http.StatusOK {
+			t.Errorf("%s: got %d, want 200", user, a.code)
+		}
+	}
+}
+
+// TestUnavailableIsRepeated is about the answers that client-go repeats, if they
+// say when.
+func TestUnavailableIsRepeated(t *testing.T) {
+	for code, want := range map[int32]string{500: "", 503: "1", 504: ""} {
+		s := serve(t, service(answering(&admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: "no"}})))
+		if a := s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))); a.code != int(code) || a.header.Get("Retry-After") != want {
+			t.Errorf("Got %d with Retry-After %q, want %d with %q", a.code, a.header.Get("Retry-After"), code, want)
+		}
+	}
+}
+
+// await waits for what comes soon after an answer.
+func await(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("It did not come to this")
+		}
+	}
+}
+
+// TestStrangersDoNotFillTheLog sends requests that cannot be decided and bodies
+// that are not reviews.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		panic("on purpose")
+	}),
+		router.AdmissionService{Path: "/broken", Mutate: answering(nil), MutatingConfig: config("broken")})
+	for range 50 {
+		s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u")))
+		s.post(t, "/broken/mutate", bytes.NewReader(review(t, "u")))
+		s.post(t, "/pods/mutate", strings.NewReader("garbage"))
+	}
+	if lines := strings.Count(s.log.String(), "\n"); lines > 20 {
+		t.Errorf("Got %d lines, want one a second of each sort:\n%.2000s", lines, s.log)
+	}
+	time.Sleep(1100 * time.Millisecond)
+	s.post(t, "/broken/mutate", bytes.NewReader(review(t, "u")))
+	if got := s.log.String(); !strings.Contains(got, "suppressed=9") && !strings.Contains(got, "suppressed=4") {
+		t.Errorf("Got no line that counts what was suppressed:\n%s", got)
+	}
+}

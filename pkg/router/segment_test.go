@@ -1,0 +1,113 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+)
+
+const segmentReview = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u"}}`
+
+// TestStrangersAreNotServed is about callers that do not know the registered path.
+func TestStrangersAreNotServed(t *testing.T) {
+	keys := [][]byte{[]byte("new"), []byte("old")}
+	service := bareService()
+	asked := 0
+	service.Mutate = func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		asked++
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}
+	service.Validate = service.Mutate
+	r, err := New([]AdmissionService{service}, nil, WithPathKeys(func() [][]byte { return keys }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(10)))
+	send := func(path, body string) (int, string) {
+		req := httptest.NewRequestWithContext(klog.NewContext(t.Context(), logger), http.MethodPost, "https://host"+path, strings.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, req)
+		return w.Code, w.Body.String()
+	}
+	first, second := "/"+segment(keys[0]), "/"+segment(keys[1])
+	for _, path := range []string{
+		"/pods/mutate", "/", "//pods/mutate", "/" + segment([]byte("other")) + "/pods/mutate", first, first + "/pods", first + "//pods/mutate",
+		first[:len(first)-1] + "/pods/mutate", first + first + "/pods/mutate", "/" + first + "/pods/mutate", first + "/nodes/mutate",
+	} {
+		code, body := send(path, segmentReview)
+		if code != http.StatusNotFound || strings.Contains(body, first[1:]) {
+			t.Errorf("%s: got %d %q, want 404 and no segment", path, code, body)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("A stranger's review was decided %d times", asked)
+	}
+	for _, path := range []string{first + "/pods/mutate", second + "/pods/mutate?timeout=5s", first + "/pods/validate"} {
+		if code, body := send(path, segmentReview); code != http.StatusOK {
+			t.Errorf("Got %d %q at a registered path, want 200", code, body)
+		}
+		if code, body := send(path, "garbage"); code != http.StatusBadRequest || strings.Contains(body, path[1:30]) {
+			t.Errorf("Got %d %q of garbage, want 400 and no segment", code, body)
+		}
+	}
+	service.Mutate = func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { panic("x") }
+	if r, err = New([]AdmissionService{service}, nil, WithPathKeys(func() [][]byte { return keys })); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := send(first+"/pods/mutate", segmentReview); code != http.StatusInternalServerError || strings.Contains(body, first[1:]) {
+		t.Errorf("Got %d %q of a panic, want 500 and no segment", code, body)
+	}
+	if log.Len() == 0 || strings.Contains(log.String(), first[1:]) || strings.Contains(log.String(), second[1:]) {
+		t.Errorf("Got the log %s, want one without a segment", log.String())
+	}
+}
+
+func registeredPath(t *testing.T, c *cluster) string {
+	t.Helper()
+	webhooks, _, _ := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
+	path, _, _ := unstructured.NestedString(asMap(webhooks[0]), "clientConfig", "service", "path")
+	return path
+}
+
+// TestReplacedPathKey is about replicas that learn of a new key one after the
+// other, while each accepts both keys.
+func TestReplacedPathKey(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	early, late := newRegistrar(t, c, "10:00", nil), newRegistrar(t, c, "11:00", nil)
+	one, two := []byte("one"), []byte("two")
+	for _, r := range []*Registrar{early, late} {
+		r.bundle.(*bundle).keys = [][]byte{one, two}
+		mustSync(t, r, c)
+	}
+	if got, want := registeredPath(t, c), "/"+segment(one)+"/pods/mutate"; got != want {
+		t.Fatalf("Got the path %s, want %s", got, want)
+	}
+	before := len(c.applies())
+	early.bundle.(*bundle).keys = [][]byte{two, one}
+	for range 5 {
+		mustSync(t, early, c)
+		mustSync(t, late, c)
+	}
+	if got := len(c.applies()) - before; got != 2 {
+		t.Errorf("Applied %d times, want once for each of the two configurations", got)
+	}
+	late.bundle.(*bundle).keys, early.bundle.(*bundle).keys = [][]byte{two}, [][]byte{two}
+	mustSync(t, early, c)
+	mustSync(t, late, c)
+	if got, want := registeredPath(t, c), "/"+segment(two)+"/pods/mutate"; got != want {
+		t.Errorf("Got the path %s in the end, want %s", got, want)
+	}
+	if g := early.generation.String(); strings.Contains(g, segment(two)) {
+		t.Errorf("Got the segment in the generation %s", g)
+	}
+}
