@@ -2,6 +2,7 @@ package admissions
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // TestProcessRBAC compares the API calls of the process outside its plugins with its role: it maintains a CA,
@@ -86,10 +88,11 @@ func (noBundle) PathKeys() [][]byte       { return nil }
 func (noBundle) Changed() <-chan struct{} { return nil }
 func (noBundle) Held([][]byte) []byte     { return nil }
 
-// register registers a service next to a disabled service, and uninstalls.
+// register registers a service next to a disabled service, as a pod of a Deployment that has the API server call it,
+// and leaves.
 func register(t *testing.T, ctx context.Context, used map[permission]bool) { //nolint:revive // t first
 	t.Helper()
-	stale := metav1.ObjectMeta{Name: "postern-stale", Labels: map[string]string{router.ManagedByLabel: router.ManagedBy}}
+	stale := metav1.ObjectMeta{Name: "postern-stale", Labels: map[string]string{router.ManagedByLabel: router.ManagedBy, router.NamespaceLabel: "postern-system"}}
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale})
 	applied := make(chan struct{}, 16)
@@ -101,7 +104,10 @@ func register(t *testing.T, ctx context.Context, used map[permission]bool) { //n
 		return false, nil, nil
 	})
 	// No server listens there; the test needs only the read of the Service.
-	client := fake.NewClientset(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern"}, Spec: corev1.ServiceSpec{ClusterIP: "127.0.0.1"}})
+	client := fake.NewClientset(
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern"}, Spec: corev1.ServiceSpec{ClusterIP: "127.0.0.1"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern-1", OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "postern", Controller: new(true)}}}},
+	)
 	d := router.Deployment{Namespace: "postern-system", Service: "postern", Port: 1}
 	if err := d.Probe(client, noBundle{})(ctx); err == nil {
 		t.Error("Got an answer of a Service behind which nothing is")
@@ -112,17 +118,23 @@ func register(t *testing.T, ctx context.Context, used map[permission]bool) { //n
 		MutatingConfig:   &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-test"}},
 		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-test"}},
 	}
-	r, err := router.NewRegistrar(dyn, d, []router.AdmissionService{service}, noBundle{}, router.NewMetrics(metrics.NewKubeRegistry()))
-	if err != nil {
-		t.Fatalf("Making the registrar: %v", err)
-	}
+	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test"}})
+	r := router.NewRegistrar(dyn, d, []router.AdmissionService{service}, noBundle{}, replicas, router.NewMetrics(metrics.NewKubeRegistry()))
 	if err := r.Prepare(ctx); err != nil {
 		t.Fatalf("Preparing: %v", err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	done := make(chan error, 1)
-	go func() { done <- r.Run(bounded, func(context.Context) error { return nil }) }()
-	for range 2 {
+	watched := make(chan error, 1)
+	go func() { watched <- replicas.Run(bounded) }()
+	canary := r.Canary()
+	go func() {
+		done <- r.Run(bounded, func(ctx context.Context) error {
+			_ = canary(ctx) // The fake API server calls nobody.
+			return nil
+		})
+	}()
+	for range 3 { // The canary and two webhook configurations.
 		select {
 		case <-applied:
 		case <-bounded.Done():
@@ -130,12 +142,12 @@ func register(t *testing.T, ctx context.Context, used map[permission]bool) { //n
 		}
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Registering: %v", err)
+	if err := errors.Join(<-done, <-watched, r.Leave(ctx, true), replicas.Forget(ctx)); err != nil {
+		t.Errorf("Registering and leaving: %v", err)
 	}
-	if _, err := router.Uninstall(ctx, dyn); err != nil {
-		t.Errorf("Uninstalling: %v", err)
-	}
+	// The recorder of events creates an Event, and patches it when it repeats.
+	used[permission{"create", "", "events"}] = true
+	used[permission{"patch", "", "events"}] = true
 	record(used, client.Actions())
 	record(used, dyn.Actions())
 }

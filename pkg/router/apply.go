@@ -10,9 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -20,30 +18,40 @@ import (
 // configKey names one webhook configuration.
 type configKey struct{ kind, name string }
 
-// desired returns the desired configurations, without their generation.
-func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstructured.Unstructured, error) {
-	out := map[configKey]*unstructured.Unstructured{}
-	add := func(kind string, obj runtime.Object) error {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-		if err != nil {
-			return fmt.Errorf("converting a %s: %w", kind, err)
-		}
-		u := &unstructured.Unstructured{Object: content}
-		if owner != nil {
-			u.SetOwnerReferences([]metav1.OwnerReference{*owner})
-		}
-		out[configKey{kind, u.GetName()}] = u
-		return nil
+// keys returns the keys of the configurations that a service registers.
+func (d Deployment) keys(s AdmissionService) []configKey {
+	var keys []configKey
+	if s.MutatingConfig != nil {
+		keys = append(keys, configKey{mutatingKind, d.configName(s.MutatingConfig.Name)})
 	}
-	at := endpoint{prefix: prefix(r.bundle.PathKeys()), bundle: r.bundle.Bundle()}
+	if s.ValidatingConfig != nil {
+		keys = append(keys, configKey{validatingKind, d.configName(s.ValidatingConfig.Name)})
+	}
+	return keys
+}
+
+// desired returns the configurations of the services whose paths are served.
+func (r *Registrar) desired(owner *metav1.OwnerReference, served func(path string) bool) (map[configKey]*unstructured.Unstructured, error) {
+	out := map[configKey]*unstructured.Unstructured{}
+	at := r.endpoint()
+	add := func(obj runtime.Object) error {
+		u, err := owned(obj, owner)
+		if err == nil {
+			out[configKey{u.GetKind(), u.GetName()}] = u
+		}
+		return err
+	}
 	for _, s := range r.services {
+		if !served(s.Path) {
+			continue
+		}
 		if s.MutatingConfig != nil {
-			if err := add("MutatingWebhookConfiguration", r.deployment.mutating(s, at)); err != nil {
+			if err := add(r.deployment.mutating(s, at)); err != nil {
 				return nil, err
 			}
 		}
 		if s.ValidatingConfig != nil {
-			if err := add("ValidatingWebhookConfiguration", r.deployment.validating(s, at)); err != nil {
+			if err := add(r.deployment.validating(s, at)); err != nil {
 				return nil, err
 			}
 		}
@@ -51,48 +59,112 @@ func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstru
 	return out, nil
 }
 
-// ensure applies a configuration, unless the stored configuration already has every field
-// of it. Server-side apply keeps the fields of other owners.
-func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, store cache.Store) error {
-	gen := r.generation
+// endpoint returns where and with which bundle the API server calls Postern now.
+func (r *Registrar) endpoint() endpoint {
+	return endpoint{prefix: prefix(r.bundle.PathKeys()), bundle: r.bundle.Bundle()}
+}
+
+// owned returns a configuration with the owner, which may be nil.
+func owned(obj runtime.Object, owner *metav1.OwnerReference) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("converting a webhook configuration: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	if owner != nil {
+		u.SetOwnerReferences([]metav1.OwnerReference{*owner})
+	}
+	return u, nil
+}
+
+// ensure applies a configuration, unless the stored configuration already has every
+// field of it. Server-side apply keeps the fields of other owners. ensure returns the
+// time after which it must be repeated, or 0.
+func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, store cache.Store) (again time.Duration, err error) {
 	have, exists := stored(store, key.name)
-	if exists && generationOf(have).digest == gen.digest {
-		// A replica with the same services wrote this configuration, so its start time may
-		// stay.
-		gen = generationOf(have)
-	}
-	annotations := want.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[GenerationAnnotation] = gen.String()
-	want.SetAnnotations(annotations)
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
 		if seen := r.registeredKey; seen != "" && seen == prefix(r.bundle.PathKeys()) {
 			keepSegments(want.Object, have.Object, r.bundle.PathKeys())
 		}
 		if covers(have.Object, want.Object) && !bundleToDrop(want.Object, have.Object) {
-			r.registered(key, nil)
-			return nil
+			r.repairs.seen(key, want)
+			r.metrics.setRegistered(key.kind, key.name, true)
+			return 0, nil
 		}
 		// The applied configuration was made from the stored one. If the stored one is out
 		// of date, a CA could be lost.
 		want.SetResourceVersion(have.GetResourceVersion())
+	} else if err := r.checkFree(ctx, key); err != nil {
+		r.metrics.setRegistered(key.kind, key.name, false)
+		return 0, err
 	}
 	r.settled = false
-	err := r.apply(ctx, key, want)
+	log := klog.FromContext(ctx).WithValues("kind", key.kind, "name", key.name)
+	repair := !r.repairs.changed(key, want)
+	if repair {
+		wait, first := r.repairs.wait(key, time.Now())
+		if first {
+			log.Info("Somebody keeps changing the webhook configuration, so repairs are rarer now", "interval", repairInterval)
+		}
+		if wait > 0 {
+			return wait, nil
+		}
+	}
+	err = r.apply(ctx, key, want)
 	if exists && apierrors.IsConflict(err) {
-		return nil // The event with the change follows.
+		return 0, nil // The event with the change follows.
 	}
 	if exists && apierrors.IsInvalid(err) {
 		err = r.replace(ctx, key, want)
 	}
-	r.registered(key, err)
-	if err == nil {
-		klog.FromContext(ctx).Info("Registered", "kind", key.kind, "name", key.name, "restored", exists)
+	r.metrics.setRegistered(key.kind, key.name, err == nil)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	r.repairs.seen(key, want)
+	switch {
+	case repair:
+		log.Info("Repaired the registration")
+	case exists:
+		log.Info("Changed the registration")
+	default:
+		log.Info("Registered")
+	}
+	return 0, nil
+}
+
+// checkFree returns an error if the name of a configuration is taken by somebody else.
+func (r *Registrar) checkFree(ctx context.Context, key configKey) error {
+	u, err := r.client.Resource(resources()[key.kind]).Get(ctx, key.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", key.kind, key.name, err)
+	}
+	if r.deployment.isOurs(u) {
+		return nil
+	}
+	return fmt.Errorf("%s %s exists and does not belong to the Postern in namespace %s: delete or rename it", key.kind, key.name, r.deployment.Namespace)
+}
+
+// isOurs reports whether this Postern has registered a configuration, even if its labels were removed.
+func (d Deployment) isOurs(u *unstructured.Unstructured) bool {
+	if u.GetLabels()[NamespaceLabel] != "" {
+		return u.GetLabels()[NamespaceLabel] == d.Namespace
+	}
+	for _, w := range webhooksByName(u.Object) {
+		if d.callsUs(w) {
+			return true
+		}
+	}
+	for _, m := range u.GetManagedFields() {
+		if m.Manager == FieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Registrar) apply(ctx context.Context, key configKey, want *unstructured.Unstructured) error {
@@ -126,19 +198,16 @@ func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructur
 	return nil
 }
 
-func (r *Registrar) registered(key configKey, err error) {
-	r.metrics.setRegistered(key.kind, key.name, err == nil)
-}
-
 // markUnregistered sets the metric of all configurations to 0.
 func (r *Registrar) markUnregistered() {
 	for _, s := range r.services {
-		if s.MutatingConfig != nil {
-			r.metrics.setRegistered("MutatingWebhookConfiguration", s.MutatingConfig.Name, false)
-		}
-		if s.ValidatingConfig != nil {
-			r.metrics.setRegistered("ValidatingWebhookConfiguration", s.ValidatingConfig.Name, false)
-		}
+		r.markService(s, false)
+	}
+}
+
+func (r *Registrar) markService(s AdmissionService, ok bool) {
+	for _, key := range r.deployment.keys(s) {
+		r.metrics.setRegistered(key.kind, key.name, ok)
 	}
 }
 
@@ -149,70 +218,4 @@ func stored(store cache.Store, name string) (*unstructured.Unstructured, bool) {
 	}
 	u, ok := obj.(*unstructured.Unstructured)
 	return u, ok
-}
-
-// removeStale deletes a configuration that has the Postern label but belongs to no enabled
-// service, unless a newer Postern wrote it.
-func (r *Registrar) removeStale(ctx context.Context, kind string, u *unstructured.Unstructured, desired map[configKey]*unstructured.Unstructured) error {
-	if desired[configKey{kind, u.GetName()}] != nil || generationOf(u).newerThan(r.generation) {
-		return nil
-	}
-	if err := remove(ctx, r.client, resources()[kind], u.GetName(), r.generation); err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", u.GetName())
-	r.metrics.forget(kind, u.GetName())
-	return nil
-}
-
-// remove deletes a configuration. It first marks the configuration with its generation, so
-// that other Postern replicas see which Postern deleted it and do not restore it.
-func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string, by generation) error {
-	stamp := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, GenerationAnnotation, by.String())
-	_, err := client.Resource(gvr).Patch(ctx, name, types.MergePatchType, []byte(stamp), metav1.PatchOptions{FieldManager: FieldManager})
-	if err == nil {
-		err = client.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{})
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting %s %s: %w", gvr.Resource, name, err)
-	}
-	return nil
-}
-
-// Uninstall removes every configuration that has the Postern label and returns their names.
-// Running Postern replicas do not restore them.
-func Uninstall(ctx context.Context, client dynamic.Interface) ([]string, error) {
-	var removed []string
-	by := generation{started: time.Now().UTC().Format(generationTime), digest: uninstalledDigest}
-	for _, gvr := range resources() {
-		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
-		if err != nil {
-			return removed, fmt.Errorf("listing %s: %w", gvr.Resource, err)
-		}
-		for _, u := range list.Items {
-			if err := remove(ctx, client, gvr, u.GetName(), by); err != nil {
-				return removed, err
-			}
-			removed = append(removed, gvr.Resource+"/"+u.GetName())
-		}
-	}
-	return removed, nil
-}
-
-// owner returns an owner reference to Postern's namespace. The configurations are deleted
-// with that namespace. gone reports that the namespace is terminating or does not exist, or
-// that the API server could not call a Service in it. In that case there is nothing to
-// register.
-func (r *Registrar) owner(ctx context.Context) (ref *metav1.OwnerReference, gone bool, err error) {
-	ns, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, r.deployment.Namespace, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, r.owned || r.deployment.URL == "", nil
-	case err != nil:
-		return nil, false, fmt.Errorf("reading namespace %s: %w", r.deployment.Namespace, err)
-	case ns.GetDeletionTimestamp() != nil:
-		return nil, true, nil
-	}
-	r.owned = true
-	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, false, nil
 }

@@ -43,6 +43,9 @@ func (r *Registrar) hold(stores map[string]cache.Store) (missing []byte) {
 func (d Deployment) heldBundles(configs []*unstructured.Unstructured) [][]byte {
 	texts := map[string]bool{}
 	for _, u := range configs {
+		if isCanary(u) {
+			continue
+		}
 		for _, w := range webhooksByName(u.Object) {
 			if d.callsUs(w) {
 				texts[caBundle(w)] = true
@@ -60,6 +63,11 @@ func (d Deployment) heldBundles(configs []*unstructured.Unstructured) [][]byte {
 	return out
 }
 
+func isCanary(u *unstructured.Unstructured) bool {
+	_, canary := u.GetAnnotations()[canaryAnnotation]
+	return canary
+}
+
 func (d Deployment) callsUs(webhook any) bool {
 	client, _, _ := unstructured.NestedMap(asMap(webhook), "clientConfig")
 	if d.URL != "" {
@@ -75,7 +83,7 @@ func (d Deployment) callsUs(webhook any) bool {
 // nothing else. A replica whose CA is not registered cannot become ready, and a replica that is not ready registers
 // nothing.
 func (r *Registrar) introduce(ctx context.Context) error {
-	byKind, err := listManaged(ctx, r.client)
+	byKind, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err
 	}
@@ -86,6 +94,9 @@ func (r *Registrar) introduce(ctx context.Context) error {
 	var all []*unstructured.Unstructured
 	for kind, configs := range byKind {
 		for _, u := range configs {
+			if isCanary(u) {
+				continue
+			}
 			patched, err := r.addCAs(ctx, kind, u, missing)
 			if err != nil {
 				return err
@@ -100,18 +111,18 @@ func (r *Registrar) introduce(ctx context.Context) error {
 // RegisteredBundles returns the bundles of the registered webhooks that call Postern, in the form that Bundle.Held
 // takes.
 func RegisteredBundles(ctx context.Context, client dynamic.Interface, d Deployment) ([][]byte, error) {
-	byKind, err := listManaged(ctx, client)
+	byKind, err := d.listManaged(ctx, client)
 	if err != nil {
 		return nil, err
 	}
 	return d.heldBundles(slices.Concat(slices.Collect(maps.Values(byKind))...)), nil
 }
 
-// listManaged returns the configurations with the Postern label, by kind.
-func listManaged(ctx context.Context, client dynamic.Interface) (map[string][]*unstructured.Unstructured, error) {
+// listManaged returns the configurations that this Postern has registered, by kind.
+func (d Deployment) listManaged(ctx context.Context, client dynamic.Interface) (map[string][]*unstructured.Unstructured, error) {
 	out := map[string][]*unstructured.Unstructured{}
 	for kind, gvr := range resources() {
-		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
+		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: d.Selector()})
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", gvr.Resource, err)
 		}

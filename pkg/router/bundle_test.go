@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/klog/v2"
 )
 
 // TestReplacedCA covers a CA that was not announced: its Secret was deleted, and the next replica created a new CA.
@@ -16,7 +15,7 @@ import (
 // changes of the other.
 func TestReplacedCA(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	early, late := newRegistrar(t, c, "10:00", nil), newRegistrar(t, c, "11:00", nil)
+	early, late := newRegistrar(t, c, nil), newRegistrar(t, c, nil)
 	late.bundle.(*bundle).replace("new")
 	mustSync(t, early, c)
 	for range 5 {
@@ -74,7 +73,7 @@ func bundleIn(t *testing.T, c *cluster, kind string) string {
 // TestReplicasDuringARotation checks that replicas agree in the end and do not revert each other's changes.
 func TestReplicasDuringARotation(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	early, late := newRegistrar(t, c, "10:00", nil), newRegistrar(t, c, "11:00", nil)
+	early, late := newRegistrar(t, c, nil), newRegistrar(t, c, nil)
 	mustSync(t, early, c)
 	mustSync(t, late, c)
 	for _, cas := range [][]string{{"old", "ca"}, {"old"}} {
@@ -106,7 +105,7 @@ func TestReplicasDuringARotation(t *testing.T) {
 // TestHeldIsWhatCallsUs checks that Held ignores foreign webhooks with the Postern label.
 func TestHeldIsWhatCallsUs(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r, replica := newRegistrar(t, c, "10:00", nil), newRegistrar(t, c, "11:00", func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
+	r, replica := newRegistrar(t, c, nil), newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
 	mustSync(t, r, c)
 	theirs := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
 	theirs.SetName("theirs")
@@ -116,14 +115,14 @@ func TestHeldIsWhatCallsUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One that registers nothing sees it as well.
-	replica.notice(klog.Background(), generation{started: "9", digest: "newer"})
+	replica.fleet().set(yields)
 	for name, r := range map[string]*Registrar{"the one that registers": r, "another": replica} {
 		mustSync(t, r, c)
 		if got, want := r.bundle.(*bundle).seen(), string(cert("ca")); got != want {
 			t.Errorf("By the eyes of %s %q is registered, want %q", name, got, want)
 		}
 	}
-	empty := newRegistrar(t, newCluster(t, ourNamespace()), "10:00", nil)
+	empty := newRegistrar(t, newCluster(t, ourNamespace()), nil)
 	if err := empty.Prepare(t.Context()); err != nil || empty.bundle.(*bundle).seen() != "" {
 		t.Errorf("Got %q (%v), want nothing while nothing is registered", empty.bundle.(*bundle).seen(), err)
 	}
@@ -133,18 +132,18 @@ func TestHeldIsWhatCallsUs(t *testing.T) {
 func TestNewCAIsIntroduced(t *testing.T) {
 	for name, start := range map[string]func(*Registrar, *cluster) error{
 		"at a start":     func(r *Registrar, _ *cluster) error { return r.Prepare(t.Context()) },
-		"as a rival":     func(r *Registrar, c *cluster) error { return r.sync(t.Context(), c.stores(t)) },
+		"as a rival":     func(r *Registrar, c *cluster) error { _, err := r.sync(t.Context(), c.stores(t, r)); return err },
 		"while it waits": func(r *Registrar, _ *cluster) error { _ = r.introducing(nobodyThere)(t.Context()); return nil },
 		"more than once": func(r *Registrar, _ *cluster) error { _ = r.introduce(t.Context()); return r.introduce(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
-			registers := newRegistrar(t, c, "11:00", func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
+			registers := newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
 			mustSync(t, registers, c)
 			before := c.registered(t, mutatingKind, "postern-pods")
-			comes := newRegistrar(t, c, "10:00", nil)
+			comes := newRegistrar(t, c, nil)
 			comes.bundle.(*bundle).replace("new")
-			comes.notice(klog.Background(), registers.generation)
+			comes.fleet().set(yields)
 			if err := start(comes, c); err != nil {
 				t.Fatal(err)
 			}
@@ -171,10 +170,10 @@ func TestNewCAIsIntroduced(t *testing.T) {
 // TestNoBundleIsIntroducedIntoAnEmptyOne would take away the trust in what the API server's system trusts.
 func TestNoBundleIsIntroducedIntoAnEmptyOne(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	registers := newRegistrar(t, c, "11:00", nil)
+	registers := newRegistrar(t, c, nil)
 	registers.bundle = &bundle{changed: make(chan struct{})}
 	mustSync(t, registers, c)
-	comes := newRegistrar(t, c, "10:00", nil)
+	comes := newRegistrar(t, c, nil)
 	if err := comes.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +185,8 @@ func TestNoBundleIsIntroducedIntoAnEmptyOne(t *testing.T) {
 // TestBundleIsDropped is a switch to a certificate that the API server's system trusts.
 func TestBundleIsDropped(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	mustSync(t, newRegistrar(t, c, "10:00", nil), c)
-	r := newRegistrar(t, c, "11:00", nil)
+	mustSync(t, newRegistrar(t, c, nil), c)
+	r := newRegistrar(t, c, nil)
 	r.bundle = &bundle{changed: make(chan struct{})}
 	for range 3 {
 		mustSync(t, r, c)

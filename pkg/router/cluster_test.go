@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/pem"
 	"slices"
@@ -17,11 +18,8 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-)
 
-const (
-	mutatingKind   = "MutatingWebhookConfiguration"
-	validatingKind = "ValidatingWebhookConfiguration"
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // cluster is a fake API server that merges applied objects. It has no field
@@ -113,7 +111,7 @@ func (c *cluster) registered(t *testing.T, kind, name string) *unstructured.Unst
 }
 
 // stores are caches of what is there at this moment.
-func (c *cluster) stores(t *testing.T) map[string]cache.Store {
+func (c *cluster) stores(t *testing.T, r *Registrar) map[string]cache.Store {
 	t.Helper()
 	out := map[string]cache.Store{}
 	for kind, gvr := range resources() {
@@ -123,7 +121,7 @@ func (c *cluster) stores(t *testing.T) map[string]cache.Store {
 		}
 		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		for _, item := range list.(*unstructured.UnstructuredList).Items {
-			if item.GetLabels()[ManagedByLabel] == ManagedBy { // As the informers select.
+			if item.GetLabels()[ManagedByLabel] == ManagedBy && item.GetLabels()[NamespaceLabel] == r.deployment.Namespace { // As the informers select.
 				_ = store.Add(item.DeepCopy())
 			}
 		}
@@ -210,44 +208,86 @@ func ourNamespace() *unstructured.Unstructured {
 	return u
 }
 
-// other returns a configuration of another Postern.
-func other(kind, name, generation string) *unstructured.Unstructured {
+// other returns a configuration that a Postern in our namespace has registered.
+func other(kind, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}}
 	u.SetName(name)
-	u.SetLabels(map[string]string{ManagedByLabel: ManagedBy})
-	u.SetAnnotations(map[string]string{GenerationAnnotation: generation})
+	u.SetLabels(map[string]string{ManagedByLabel: ManagedBy, NamespaceLabel: "postern-system"})
 	return u
 }
 
-func at(s string) time.Time {
-	t, err := time.Parse("15:04", s)
-	if err != nil {
-		panic(err)
-	}
-	return t.AddDate(2026, 0, 0)
+// fleet is Replicas with a View that a test replaces.
+type fleet struct {
+	mu      sync.Mutex
+	view    rollout.View
+	changed chan struct{}
+	// calls holds the announcements in order. err is their result.
+	calls []string
+	err   error
 }
 
-// newRegistrar returns a registrar with the given start time.
-func newRegistrar(t *testing.T, c *cluster, started string, change func(*Deployment, *AdmissionService)) *Registrar {
+func newFleet() *fleet {
+	return &fleet{view: rollout.View{Leads: true, Leader: "us", Serves: []string{"/pods", "/nodes"}}, changed: make(chan struct{})}
+}
+
+func (*fleet) Name() string { return "us" }
+
+func (f *fleet) View() rollout.View {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view
+}
+
+func (f *fleet) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// set changes the View.
+func (f *fleet) set(change func(*rollout.View)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.view)
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fleet) call(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, name)
+	return f.err
+}
+
+func (f *fleet) Join(context.Context) error     { return f.call("join") }
+func (f *fleet) Register(context.Context) error { return f.call("register") }
+func (f *fleet) Leave(context.Context) error    { return f.call("leave") }
+
+func (f *fleet) Last(context.Context) (bool, error) {
+	return len(f.View().Staying) == 0, f.call("last")
+}
+
+// yields makes another replica register.
+func yields(v *rollout.View) { v.Leads, v.Leader, v.Living = false, "other", []string{"other"} }
+
+// newRegistrar returns a registrar that the API server can call.
+func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *AdmissionService)) *Registrar {
 	t.Helper()
 	d, s := Deployment{Namespace: "postern-system", Service: "postern", Port: 443, Timeout: time.Second}, bareService()
 	if change != nil {
 		change(&d, &s)
 	}
-	r, err := NewRegistrar(c, d, []AdmissionService{s}, newBundle("ca"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.generation, err = newGeneration(d, r.services, at(started))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := NewRegistrar(c, d, []AdmissionService{s}, newBundle("ca"), newFleet(), nil)
+	r.reached = true
 	return r
 }
 
+func (r *Registrar) fleet() *fleet { return r.replicas.(*fleet) }
+
 func mustSync(t *testing.T, r *Registrar, c *cluster) {
 	t.Helper()
-	if err := r.sync(t.Context(), c.stores(t)); err != nil {
+	if _, err := r.sync(t.Context(), c.stores(t, r)); err != nil {
 		t.Fatalf("Synchronizing: %v", err)
 	}
 }

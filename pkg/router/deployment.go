@@ -8,6 +8,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 )
 
@@ -33,12 +34,31 @@ type Deployment struct {
 }
 
 const (
-	// ManagedByLabel is the label, with the value ManagedBy, of every object that Postern registers. Postern
-	// uses it to find the configurations of earlier starts.
+	// ManagedByLabel is the label, with the value ManagedBy, of every object that Postern registers.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	// ManagedBy is the value of ManagedByLabel.
 	ManagedBy = "postern"
+	// NamespaceLabel is the label, with the namespace of Postern as its value, of every object that Postern
+	// registers. Several Posterns in a cluster and other tools that use ManagedByLabel leave each other's objects
+	// alone.
+	NamespaceLabel = "postern.dev/namespace"
+	// DefaultNamespace is the namespace of Postern by default.
+	DefaultNamespace = "postern-system"
 )
+
+// Selector selects the objects that Postern has registered.
+func (d Deployment) Selector() string {
+	return labels.Set{ManagedByLabel: ManagedBy, NamespaceLabel: d.Namespace}.String()
+}
+
+// configName returns the name of a registered configuration. A Postern outside of the default namespace has names of
+// its own, so that two Posterns can be installed in a cluster.
+func (d Deployment) configName(name string) string {
+	if d.Namespace == DefaultNamespace || d.Namespace == "" {
+		return name
+	}
+	return name + "-" + d.Namespace
+}
 
 func (d Deployment) keepCAs() time.Duration {
 	if d.KeepCAs > 0 {
@@ -69,8 +89,8 @@ func (d Deployment) clientConfig(path string, at endpoint) admissionregistration
 // mutating returns the complete configuration of a service's mutating half.
 func (d Deployment) mutating(s AdmissionService, at endpoint) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := s.MutatingConfig.DeepCopy()
-	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"}
-	label(&c.ObjectMeta)
+	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: mutatingKind}
+	d.identify(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		w.ClientConfig = d.clientConfig(s.Path+MutatePath, at)
@@ -88,8 +108,8 @@ func (d Deployment) mutating(s AdmissionService, at endpoint) *admissionregistra
 // validating returns the complete configuration of a service's validating half.
 func (d Deployment) validating(s AdmissionService, at endpoint) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := s.ValidatingConfig.DeepCopy()
-	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingWebhookConfiguration"}
-	label(&c.ObjectMeta)
+	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: validatingKind}
+	d.identify(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		w.ClientConfig = d.clientConfig(s.Path+ValidatePath, at)
@@ -100,11 +120,13 @@ func (d Deployment) validating(s AdmissionService, at endpoint) *admissionregist
 	return c
 }
 
-func label(m *metav1.ObjectMeta) {
+// identify sets the name and the labels of a registered configuration.
+func (d Deployment) identify(m *metav1.ObjectMeta) {
+	m.Name = d.configName(m.Name)
 	if m.Labels == nil {
 		m.Labels = map[string]string{}
 	}
-	m.Labels[ManagedByLabel] = ManagedBy
+	m.Labels[ManagedByLabel], m.Labels[NamespaceLabel] = ManagedBy, d.Namespace
 }
 
 func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.FailurePolicyType {

@@ -56,7 +56,7 @@ func TestConfigurationsForAService(t *testing.T) {
 	s := bareService()
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
-		ObjectMeta: metav1.ObjectMeta{Name: "postern-pods", Labels: map[string]string{"app.kubernetes.io/managed-by": "postern"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "postern-pods", Labels: map[string]string{"app.kubernetes.io/managed-by": "postern", "postern.dev/namespace": "postern-system"}},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: "pods.postern.dev", ClientConfig: client("/pods/mutate"), Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods")},
 			FailurePolicy: ptr.To(admissionregistrationv1.Fail), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
@@ -71,7 +71,7 @@ func TestConfigurationsForAService(t *testing.T) {
 	}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
-		ObjectMeta: metav1.ObjectMeta{Name: "postern-pods", Labels: map[string]string{"a": "b", "app.kubernetes.io/managed-by": "postern"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "postern-pods", Labels: map[string]string{"a": "b", "app.kubernetes.io/managed-by": "postern", "postern.dev/namespace": "postern-system"}},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: "pods.postern.dev", ClientConfig: client("/pods/validate"), Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods")},
 			FailurePolicy: ptr.To(admissionregistrationv1.Ignore), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNoneOnDryRun),

@@ -17,6 +17,7 @@ type Metrics struct {
 	panics     *metrics.CounterVec
 	patchBytes *metrics.CounterVec
 	registered *metrics.GaugeVec
+	failures   *metrics.CounterVec
 
 	inFlightLimit, bytes, bytesLimit *metrics.GaugeVec
 }
@@ -54,7 +55,8 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		rejections: counter("rejected_bodies_total", "Requests whose envelope was wrong, by reason.", "service", "phase", "reason"),
 		panics:     counter("panics_total", "Panics of admission services.", "service", "phase"),
 		patchBytes: counter("patch_bytes_total", "Bytes of JSON patches that were sent.", "service", "phase"),
-		registered: gauge("registered", "1 if the webhook configuration was last applied without an error, else 0.", "type", "configuration"),
+		failures:   counter("registration_failures_total", "Attempts to register the webhook configurations that failed."),
+		registered: gauge("registered", "1 if the webhook configuration is registered as desired, by this replica or by the one that it yields to, else 0.", "type", "configuration"),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", Buckets: durationBuckets(), StabilityLevel: metrics.ALPHA,
 			Help: "Time from the first byte of a request to its answer, in seconds.",
@@ -140,6 +142,13 @@ func (m *Metrics) setRegistered(kind, name string, ok bool) {
 		value = 1
 	}
 	m.registered.WithLabelValues(kind, name).Set(value)
+}
+
+// failedToRegister counts an attempt to register that failed.
+func (m *Metrics) failedToRegister() {
+	if m != nil {
+		m.failures.WithLabelValues().Inc()
+	}
 }
 
 func (m *Metrics) forget(kind, name string) {

@@ -21,29 +21,35 @@ import (
 const (
 	probeInterval = time.Second
 	probeTimeout  = 5 * time.Second
-	// probeReminder is the interval at which a failing probe is logged.
+	// probeReminder is the interval at which a failing probe is reported. The first
+	// report comes after probePatience: a Service has no endpoint before this replica
+	// is ready.
 	probeReminder = 30 * time.Second
+	probePatience = 10 * time.Second
 )
 
 // waitForProbe returns true once probe succeeds, and false if ctx ends first. A
 // webhook that fails closed must not be registered before its server can be
 // reached.
-func waitForProbe(ctx context.Context, probe func(context.Context) error) bool {
+func (r *Registrar) waitForProbe(ctx context.Context, probe func(context.Context) error) bool {
 	log := klog.FromContext(ctx)
 	interval := 100 * time.Millisecond
-	var spoken time.Time
+	next := time.Now().Add(probePatience)
 	for {
 		err := probe(ctx)
 		if err == nil {
 			return true
 		}
-		if time.Since(spoken) > probeReminder {
-			if !spoken.IsZero() {
-				log.Error(err, "Still not registered: nothing answers where the API server would call")
-			} else {
-				log.V(2).Info("Not registered yet: nothing answers where the API server would call", "err", err)
+		if ctx.Err() == nil {
+			r.setStatus(fmt.Errorf("not registered yet: %w", err))
+			log.V(2).Info("Not registered yet: the API server cannot call Postern", "err", err)
+		}
+		if now := time.Now(); now.After(next) && ctx.Err() == nil {
+			next = now.Add(probeReminder)
+			log.Error(err, "Still not registered: the API server cannot call Postern")
+			if r.Report != nil {
+				r.Report(err)
 			}
-			spoken = time.Now()
 		}
 		select {
 		case <-ctx.Done():

@@ -4,50 +4,85 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 const (
 	// FieldManager is the field manager of Postern in server-side apply.
 	FieldManager = "postern"
 
-	// settleTime is how long events are collected before a sync. It also bounds how
-	// often a configuration is repaired that somebody keeps editing.
+	// settleTime is how long events are collected before a sync.
 	settleTime = 500 * time.Millisecond
 	// syncTimeout bounds all requests of one sync, so that a sync is tried again
 	// after an API server hangs.
 	syncTimeout = 30 * time.Second
-	// retryTime is how soon a sync that failed is tried again.
-	retryTime = 3 * time.Second
-	// resyncTime is the interval of syncs without an event. It is also how long a
-	// replica yields to a newer one.
+	// retryTime is how soon a sync that failed is tried again. It doubles with each
+	// failure, up to maxRetryTime.
+	retryTime    = time.Second
+	maxRetryTime = time.Minute
+	// resyncTime is the interval of syncs without an event.
 	resyncTime = 5 * time.Minute
 )
+
+// Replicas are the replicas of Postern in a rollout. *rollout.Replicas implements it.
+type Replicas interface {
+	// Name returns the name of this replica.
+	Name() string
+	// View returns what this replica knows of the others. Changed returns a channel that is closed when the View
+	// has changed.
+	View() rollout.View
+	Changed() <-chan struct{}
+	// Join announces the paths that this replica serves.
+	Join(ctx context.Context) error
+	// Register announces that the API server can call this replica. Leave announces that this replica ends.
+	Register(ctx context.Context) error
+	Leave(ctx context.Context) error
+	// Last reports whether every other living replica is leaving.
+	Last(ctx context.Context) (bool, error)
+}
 
 // Registrar keeps the webhook configurations of the services registered. It applies
 // them once the webhooks can be reached, repairs them when somebody deletes or
 // edits them, and removes the configurations of services that are no longer
-// enabled.
+// enabled. Of several replicas with different services, those of the highest rank
+// write. The others write nothing.
 type Registrar struct {
 	client     dynamic.Interface
 	deployment Deployment
 	services   []AdmissionService
 	bundle     Bundle
+	replicas   Replicas
 	metrics    *Metrics
-	generation generation
+	// Report, if not nil, is called with the reason for which nothing is registered,
+	// from time to time.
+	Report func(error)
 
-	// Only the goroutine of Run uses the fields below.
-	rival generation
+	status  atomic.Pointer[error]
+	leaving atomic.Bool
+
+	// mu is held during a sync. It guards the fields below.
+	mu sync.Mutex
+	// owned is true if the namespace existed at an earlier sync.
 	owned bool
+	// uninstalled is true if a configuration was deleted by Uninstall.
+	uninstalled bool
+	// reached is true if the API server can call this replica. registering is true if the other replicas know.
+	reached, registering bool
+	// leader is the name of the replica that registers, if it was not this replica at the last sync.
+	leader string
 	// settled is true if a sync found every configuration as desired.
 	settled bool
 	// registeredKey is the path prefix that this replica last saw registered. The
@@ -56,42 +91,60 @@ type Registrar struct {
 	registeredKey string
 	// surplus holds the CAs that stay registered for a while.
 	surplus surplus
+	// repairs tells repairs from changes, and bounds them.
+	repairs repairs
+	// failures is the number of failed syncs in a row.
+	failures int
 }
 
 // NewRegistrar returns a registrar for the services. It does nothing before
 // Prepare and Run.
-func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionService, b Bundle, m *Metrics) (*Registrar, error) {
-	gen, err := newGeneration(d, services, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	return &Registrar{client: client, deployment: d, services: services, bundle: b, metrics: m, generation: gen, surplus: surplus{}}, nil
+func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
+	r := &Registrar{client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m, surplus: surplus{}, repairs: repairs{}}
+	r.setStatus(errNotReached)
+	return r
 }
+
+const (
+	mutatingKind   = "MutatingWebhookConfiguration"
+	validatingKind = "ValidatingWebhookConfiguration"
+)
 
 // resources are the two kinds of configuration.
 func resources() map[string]schema.GroupVersionResource {
 	gv := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 	return map[string]schema.GroupVersionResource{
-		"MutatingWebhookConfiguration":   gv.WithResource("mutatingwebhookconfigurations"),
-		"ValidatingWebhookConfiguration": gv.WithResource("validatingwebhookconfigurations"),
+		mutatingKind:   gv.WithResource("mutatingwebhookconfigurations"),
+		validatingKind: gv.WithResource("validatingwebhookconfigurations"),
 	}
 }
 
-// Prepare removes configurations of services that are no longer enabled. It is
-// called before this replica is ready: the API server sends requests to a ready
-// replica, and the replica would answer requests for these services with 404.
+var errNotReached = errors.New("nobody has called this replica yet")
+
+// Status returns nil if the webhooks of this replica, or of the replica that it yields to, are registered. Otherwise
+// it returns the reason.
+func (r *Registrar) Status() error { return *r.status.Load() }
+
+func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
+
+// Prepare tells the other replicas what this replica serves, and removes the
+// configurations of services that it does not serve. It is called before this
+// replica is ready: the API server sends requests to a ready replica, and the
+// replica would answer requests for these services with 404.
 func (r *Registrar) Prepare(ctx context.Context) error {
-	desired, err := r.desired(nil)
+	if err := r.replicas.Join(ctx); err != nil {
+		return err
+	}
+	configs, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err
 	}
-	for kind, gvr := range resources() {
-		list, err := r.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + ManagedBy})
-		if err != nil {
-			return fmt.Errorf("listing %s: %w", gvr.Resource, err)
-		}
-		for i := range list.Items {
-			if err := r.removeStale(ctx, kind, &list.Items[i], desired); err != nil {
+	for kind, list := range configs {
+		for _, u := range list {
+			if r.serves(u) {
+				continue
+			}
+			if err := r.remove(ctx, kind, u.GetName()); err != nil {
 				return err
 			}
 		}
@@ -104,34 +157,46 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 // Postern.
 func (r *Registrar) Run(ctx context.Context, probe func(context.Context) error) error {
 	r.markUnregistered()
-	if !waitForProbe(ctx, r.introducing(probe)) {
-		return nil
-	}
 	events := make(chan *unstructured.Unstructured, 16)
 	stores := map[string]cache.Store{}
-	synced := make([]cache.InformerSynced, 0, len(resources()))
+	namespace, err := r.watch(ctx, namespaces, events, func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, r.deployment.Namespace).String()
+	})
+	if err != nil {
+		return err
+	}
+	var informers []cache.SharedIndexInformer
 	for kind, gvr := range resources() {
-		informer, err := r.watch(ctx, gvr, events)
+		informer, err := r.watch(ctx, gvr, events, func(o *metav1.ListOptions) { o.LabelSelector = r.deployment.Selector() })
 		if err != nil {
 			return err
 		}
 		stores[kind] = informer.GetStore()
-		synced = append(synced, informer.HasSynced)
-		go informer.RunWithContext(ctx)
+		informers = append(informers, informer)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	reached := make(chan struct{})
+	tasks.Go(func() {
+		if r.waitForProbe(ctx, r.introducing(probe)) {
+			close(reached)
+		}
+	})
+	// Each sync reads the namespace. The informer only tells when to sync.
+	tasks.Go(func() { namespace.RunWithContext(ctx) })
+	for _, informer := range informers {
+		tasks.Go(func() { informer.RunWithContext(ctx) })
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return nil
+		}
 	}
-	r.loop(ctx, stores, events)
+	r.loop(ctx, stores, events, reached)
 	return nil
 }
 
-// watch creates an informer without starting it. The handler of its events uses
-// only the generation of the configuration.
-func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, events chan<- *unstructured.Unstructured) (cache.SharedIndexInformer, error) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(r.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.LabelSelector = labels.Set{ManagedByLabel: ManagedBy}.String()
-	}).Informer()
+// watch creates an informer without starting it. It sends every object that changes to events.
+func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, events chan<- *unstructured.Unstructured, options dynamicinformer.TweakListOptionsFunc) (cache.SharedIndexInformer, error) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(r.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, options).Informer()
 	send := func(obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
@@ -152,97 +217,136 @@ func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, 
 	return informer, nil
 }
 
-func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, events <-chan *unstructured.Unstructured) {
+func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, events <-chan *unstructured.Unstructured, reached <-chan struct{}) {
 	log := klog.FromContext(ctx)
 	resync := time.NewTicker(resyncTime)
 	defer resync.Stop()
 	trim := time.NewTicker(r.deployment.keepCAs() / 2)
 	defer trim.Stop()
 	wait := time.After(0)
-	// Get the channel before sync reads the bundle. Then no change between the two
-	// is missed.
-	changed := r.bundle.Changed()
+	// Get the channels before sync reads what they tell of. Then no change between
+	// the two is missed.
+	changed, others := r.bundle.Changed(), r.replicas.Changed()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case u := <-events:
-			r.notice(log, generationOf(u))
-			if wait == nil {
+			if u.GetKind() == "Namespace" {
+				// A namespace that is terminating must not wait.
+				wait = time.After(0)
+			} else if r.notice(u); wait == nil {
 				wait = time.After(settleTime)
 			}
 		case <-changed:
 			log.Info("The CA bundle changed, registering again")
-			changed = r.bundle.Changed()
+			changed, wait = r.bundle.Changed(), time.After(0)
+		case <-others:
+			others, wait = r.replicas.Changed(), time.After(0)
+		case <-reached:
+			reached = nil
+			r.markReached()
 			wait = time.After(0)
 		case <-resync.C:
-			r.forgive()
 			wait = time.After(0)
 		case <-trim.C:
 			if len(r.surplus) > 0 {
 				wait = time.After(0)
 			}
 		case <-wait:
-			wait, changed = nil, r.bundle.Changed()
-			if err := r.sync(ctx, stores); err != nil && ctx.Err() == nil {
-				log.Error(err, "Could not register", "retryAfter", retryTime)
-				wait = time.After(retryTime)
+			wait, changed, others = nil, r.bundle.Changed(), r.replicas.Changed()
+			if again := r.attempt(ctx, stores); again > 0 {
+				wait = time.After(again)
 			}
 		}
 	}
 }
 
-// forgive allows this Postern to register again after it yielded to a newer one,
-// because the newer one may be gone. A Postern that was uninstalled does not
-// register again.
-func (r *Registrar) forgive() {
-	if !r.rival.uninstalled() {
-		r.rival = generation{}
+// attempt syncs and returns the time after which it must be repeated, or 0.
+func (r *Registrar) attempt(ctx context.Context, stores map[string]cache.Store) (again time.Duration) {
+	again, err := r.sync(ctx, stores)
+	if err == nil || ctx.Err() != nil {
+		r.failures = 0
+		return again
+	}
+	r.setStatus(err)
+	r.metrics.failedToRegister()
+	again = min(retryTime<<min(r.failures, 10), maxRetryTime)
+	r.failures++
+	klog.FromContext(ctx).Error(err, "Could not register", "retryAfter", again)
+	return again
+}
+
+func (r *Registrar) markReached() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reached = true
+}
+
+// notice learns from the last state of a configuration that Uninstall deleted it.
+func (r *Registrar) notice(u *unstructured.Unstructured) {
+	if _, ok := u.GetAnnotations()[UninstalledAnnotation]; ok {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.uninstalled = true
 	}
 }
 
-// notice remembers the newest rival. A rival is a Postern that started later with
-// other services. In a rollout the rival replaces this Postern.
-func (r *Registrar) notice(log klog.Logger, g generation) {
-	if g.newerThan(r.generation) && g.newerThan(r.rival) {
-		r.rival = g
-		log.Info("A newer Postern registers now", "generation", g.String(), "ours", r.generation.String())
-	}
-}
-
-// sync makes the registered configurations equal to the desired ones.
-func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) error {
+// sync makes the registered configurations equal to the desired ones. It returns the
+// time after which it must be repeated, or 0.
+func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (again time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	missing := r.hold(stores)
-	if r.rival.newerThan(r.generation) {
-		if len(missing) == 0 {
-			return nil
+	owner, refusal, err := r.standing(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if refusal != nil {
+		return 0, r.withdraw(ctx, stores, refusal)
+	}
+	if r.leaving.Load() {
+		return 0, nil
+	}
+	if r.reached && !r.registering {
+		if err := r.replicas.Register(ctx); err != nil {
+			return 0, err
 		}
-		return r.introduce(ctx)
+		r.registering = true
 	}
-	owner, gone, err := r.owner(ctx)
+	view := r.replicas.View()
+	if !r.reached || !view.Leads {
+		if r.reached {
+			r.yield(ctx, view, stores)
+		}
+		if len(missing) == 0 {
+			return 0, nil
+		}
+		return 0, r.introduce(ctx)
+	}
+	return r.register(ctx, view, owner, stores)
+}
+
+// register applies the configurations of the services that every living replica serves, and removes all others.
+func (r *Registrar) register(ctx context.Context, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
+	r.leader = ""
+	desired, err := r.desired(owner, view.AllServe)
 	if err != nil {
-		return err
-	}
-	if gone {
-		klog.FromContext(ctx).Info("Our namespace is gone or going, not registering", "namespace", r.deployment.Namespace)
-		r.markUnregistered()
-		return nil
-	}
-	desired, err := r.desired(owner)
-	if err != nil {
-		return err
+		return 0, err
 	}
 	var errs []error
 	r.settled = true
 	for key, want := range desired {
-		errs = append(errs, r.ensure(ctx, key, want, stores[key.kind]))
+		after, err := r.ensure(ctx, key, want, stores[key.kind])
+		again = max(again, after)
+		errs = append(errs, err)
 	}
 	for kind, store := range stores {
 		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok {
-				errs = append(errs, r.removeStale(ctx, kind, u, desired))
+			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil {
+				errs = append(errs, r.removeStale(ctx, kind, u, view))
 			}
 		}
 	}
@@ -250,5 +354,38 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) err
 	if r.settled {
 		r.registeredKey = prefix(r.bundle.PathKeys())
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return 0, err
+	}
+	r.setStatus(r.waiting(view))
+	return again, nil
+}
+
+// waiting returns an error if a service is not registered because a living replica does not serve it.
+func (r *Registrar) waiting(view rollout.View) error {
+	for _, s := range r.services {
+		if (s.MutatingConfig != nil || s.ValidatingConfig != nil) && !view.AllServe(s.Path) {
+			r.markService(s, false)
+			return fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living)
+		}
+	}
+	return nil
+}
+
+// yield leaves the registration to another replica.
+func (r *Registrar) yield(ctx context.Context, view rollout.View, stores map[string]cache.Store) {
+	if r.leader != view.Leader {
+		r.leader = view.Leader
+		klog.FromContext(ctx).Info("Another replica registers", "replica", view.Leader)
+	}
+	for _, s := range r.services {
+		for _, key := range r.deployment.keys(s) {
+			if _, exists := stored(stores[key.kind], key.name); exists {
+				r.metrics.setRegistered(key.kind, key.name, true)
+			} else {
+				r.metrics.forget(key.kind, key.name)
+			}
+		}
+	}
+	r.setStatus(nil)
 }

@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/klog/v2"
+	"k8s.io/component-base/metrics"
+
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 func TestSyncRegistersOnce(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, "10:00", nil)
+	r := newRegistrar(t, c, nil)
 	mustSync(t, r, c)
 	got := c.registered(t, mutatingKind, "postern-pods")
 	if got == nil || c.registered(t, validatingKind, "postern-pods") == nil {
@@ -24,9 +26,6 @@ func TestSyncRegistersOnce(t *testing.T) {
 	}
 	if owners := got.GetOwnerReferences(); len(owners) != 1 || owners[0].Kind != "Namespace" || owners[0].UID != "ns-uid" {
 		t.Errorf("Got the owners %v, want our namespace", owners)
-	}
-	if g := generationOf(got); g != r.generation {
-		t.Errorf("Got the generation %v, want %v", g, r.generation)
 	}
 	webhooks, _, _ := unstructured.NestedSlice(got.Object, "webhooks")
 	client := webhooks[0].(map[string]any)["clientConfig"].(map[string]any)
@@ -60,7 +59,7 @@ func TestSyncRepairsWhatIsOurs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
-			r := newRegistrar(t, c, "10:00", nil)
+			r := newRegistrar(t, c, nil)
 			mustSync(t, r, c)
 			before := c.registered(t, mutatingKind, "postern-pods")
 			edited := before.DeepCopy()
@@ -80,9 +79,9 @@ func TestSyncRepairsWhatIsOurs(t *testing.T) {
 }
 
 func withKey(m map[string]string) map[string]string {
-	m = maps.Clone(m)
-	m["somebody"] = "else"
-	return m
+	out := map[string]string{"somebody": "else"}
+	maps.Copy(out, m)
+	return out
 }
 
 func webhookField(value any, path ...string) func(*unstructured.Unstructured) {
@@ -93,40 +92,183 @@ func webhookField(value any, path ...string) func(*unstructured.Unstructured) {
 	}
 }
 
-func TestReplicasKeepOneGeneration(t *testing.T) {
+func TestEqualReplicasWriteOnce(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	first, second := newRegistrar(t, c, "10:00", nil), newRegistrar(t, c, "11:00", nil)
+	first, second := newRegistrar(t, c, nil), newRegistrar(t, c, nil)
 	mustSync(t, first, c)
 	mustSync(t, second, c)
 	mustSync(t, first, c)
 	if n := len(c.applies()); n != 2 {
 		t.Errorf("Applied %d times, want once for each configuration: %v", n, c.applies())
 	}
-	if got := generationOf(c.registered(t, mutatingKind, "postern-pods")); got != first.generation {
-		t.Errorf("Got the generation %v, want %v, the one that was first", got, first.generation)
+}
+
+func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	lower := newRegistrar(t, c, nil)
+	higher := newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
+	lower.fleet().set(yields)
+	mustSync(t, higher, c)
+	before := c.registered(t, mutatingKind, "postern-pods")
+	for range 3 {
+		mustSync(t, lower, c)
+	}
+	if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, lower, c)
+	if n := len(c.applies()); n != 2 || c.registered(t, mutatingKind, "postern-pods") != nil {
+		t.Errorf("Applied %d times, want only the two of the higher rank: %v", n, c.applies())
+	}
+	mustSync(t, higher, c)
+	if got := c.registered(t, mutatingKind, "postern-pods"); !covers(got.Object, before.Object) {
+		t.Errorf("Got %v, want it repaired by the higher rank", got)
+	}
+	// It registers once the replica of the higher rank is gone, as after a rollback.
+	lower.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, nil })
+	mustSync(t, lower, c)
+	webhooks, _, _ := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
+	if got := asMap(webhooks[0])["timeoutSeconds"]; got != int64(1) {
+		t.Errorf("Got the time-out %v, want that of the replica that is left", got)
 	}
 }
 
-func TestOlderPosternYields(t *testing.T) {
+// TestServiceWaitsForEveryReplica is a rollout that adds a family which the program of the old replicas lacks.
+func TestServiceWaitsForEveryReplica(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	older := newRegistrar(t, c, "10:00", nil)
-	newer := newRegistrar(t, c, "11:00", func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
-	mustSync(t, newer, c)
-	older.notice(klog.Background(), generationOf(c.registered(t, mutatingKind, "postern-pods")))
-	mustSync(t, older, c)
-	if got := generationOf(c.registered(t, mutatingKind, "postern-pods")); got != newer.generation {
-		t.Errorf("Got the generation %v, want %v", got, newer.generation)
+	r := newRegistrar(t, c, nil)
+	registry := metrics.NewKubeRegistry()
+	r.metrics = NewMetrics(registry)
+	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, []string{"/nodes"} })
+	mustSync(t, r, c)
+	if got := c.applies(); len(got) != 0 {
+		t.Fatalf("Applied %v while a replica answers with 404", got)
 	}
-	newer.notice(klog.Background(), older.generation)
-	mustSync(t, newer, c)
-	if n := len(c.applies()); n != 2 {
-		t.Errorf("Applied %d times, want only the newer one's two: %v", n, c.applies())
+	if err := r.Status(); err == nil || !strings.Contains(err.Error(), "service /pods is not registered before each of the replicas [old] serves it") {
+		t.Errorf("Got the status %v, want the service that waits", err)
 	}
-	// It takes over once nobody has insisted for a while, as after a rollback.
-	older.forgive()
-	mustSync(t, older, c)
-	if got := generationOf(c.registered(t, mutatingKind, "postern-pods")); got != older.generation {
-		t.Errorf("Got the generation %v after a while, want %v", got, older.generation)
+	if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
+		t.Errorf("Got the metrics %v, want 0", got)
+	}
+	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = nil, []string{"/pods", "/nodes"} })
+	mustSync(t, r, c)
+	if got := c.applies(); len(got) != 2 || r.Status() != nil {
+		t.Errorf("Applied %v with the status %v, want both configurations once every replica serves them", got, r.Status())
+	}
+	// A downgrade: the newcomer does not serve the path, so the service must go.
+	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, []string{"/nodes"} })
+	mustSync(t, r, c)
+	if c.registered(t, mutatingKind, "postern-pods") != nil || c.registered(t, validatingKind, "postern-pods") != nil {
+		t.Error("A service is registered that a living replica does not serve")
+	}
+}
+
+func registeredMetrics(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() != "postern_webhook_registered" {
+				continue
+			}
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "type" {
+					out[l.GetValue()] = m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return out
+}
+
+// TestYieldingReplicaRaisesNoAlarm checks the metric of a replica that leaves the registration to another.
+func TestYieldingReplicaRaisesNoAlarm(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	higher := newRegistrar(t, c, func(_ *Deployment, s *AdmissionService) { s.Mutate, s.MutatingConfig = nil, nil })
+	mustSync(t, higher, c)
+	r := newRegistrar(t, c, nil)
+	registry := metrics.NewKubeRegistry()
+	r.metrics = NewMetrics(registry)
+	r.markUnregistered()
+	r.fleet().set(yields)
+	mustSync(t, r, c)
+	if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{validatingKind: 1}) || r.Status() != nil {
+		t.Errorf("Got the metrics %v and the status %v, want 1 for the configuration that the other has registered, and nothing for that which it has not", got, r.Status())
+	}
+}
+
+func TestForeignObjectsAreLeftAlone(t *testing.T) {
+	theirs := other(mutatingKind, "postern-theirs")
+	theirs.SetLabels(map[string]string{ManagedByLabel: ManagedBy})
+	elsewhere := other(validatingKind, "postern-elsewhere")
+	elsewhere.SetLabels(map[string]string{ManagedByLabel: ManagedBy, NamespaceLabel: "elsewhere"})
+	taken := other(mutatingKind, "postern-pods")
+	taken.SetLabels(map[string]string{ManagedByLabel: "somebody"})
+	c := newCluster(t, ourNamespace(), theirs, elsewhere, taken)
+	r := newRegistrar(t, c, nil)
+	if err := r.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.sync(t.Context(), c.stores(t, r))
+	if want := "MutatingWebhookConfiguration postern-pods exists and does not belong to the Postern in namespace postern-system: delete or rename it"; err == nil || err.Error() != want {
+		t.Errorf("Got the error %v, want %q", err, want)
+	}
+	if _, err := Uninstall(t.Context(), c, r.deployment); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range []*unstructured.Unstructured{theirs, elsewhere, taken} {
+		if got := c.registered(t, u.GetKind(), u.GetName()); got == nil || !covers(got.Object, u.Object) || !covers(u.Object, got.Object) {
+			t.Errorf("Got %v, want %v left alone", got, u)
+		}
+	}
+}
+
+func TestTwoInstallations(t *testing.T) {
+	second := ourNamespace()
+	second.SetName("second")
+	c := newCluster(t, ourNamespace(), second)
+	one, two := newRegistrar(t, c, nil), newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Namespace = "second" })
+	mustSync(t, one, c)
+	mustSync(t, two, c)
+	mustSync(t, one, c)
+	for _, name := range []string{"postern-pods", "postern-pods-second"} {
+		if c.registered(t, mutatingKind, name) == nil || c.registered(t, validatingKind, name) == nil {
+			t.Errorf("%s is not registered", name)
+		}
+	}
+	if n := len(c.applies()); n != 4 {
+		t.Errorf("Applied %v, want each of four once", c.applies())
+	}
+	if _, err := Uninstall(t.Context(), c, two.deployment); err != nil || c.registered(t, mutatingKind, "postern-pods-second") != nil || c.registered(t, mutatingKind, "postern-pods") == nil {
+		t.Errorf("Uninstalling the second: %v, want its configurations gone and those of the first there", err)
+	}
+}
+
+// TestRepairsAreBounded is somebody who keeps changing a configuration.
+func TestRepairsAreBounded(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	mustSync(t, r, c)
+	for i := range 3 * repairBurst {
+		edited := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
+		webhookField("Ignore", "failurePolicy")(edited)
+		if err := c.Tracker().Update(resources()[mutatingKind], edited, ""); err != nil {
+			t.Fatal(err)
+		}
+		again, err := r.sync(t.Context(), c.stores(t, r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limited := again > 0; limited && i < repairBurst || !limited && i > 2*repairBurst {
+			t.Fatalf("Got the repair %d put off: %v", i, limited)
+		}
+	}
+	if got := len(c.applies()) - 2; got < repairBurst || got > repairBurst+2 {
+		t.Errorf("Repaired %d times, want %d", got, repairBurst)
 	}
 }
 
@@ -135,8 +277,8 @@ func TestSyncTellsWhatFailed(t *testing.T) {
 	c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no room")
 	})
-	r := newRegistrar(t, c, "10:00", nil)
-	err := r.sync(t.Context(), c.stores(t))
+	r := newRegistrar(t, c, nil)
+	_, err := r.sync(t.Context(), c.stores(t, r))
 	if err == nil || !strings.Contains(err.Error(), "applying ValidatingWebhookConfiguration postern-pods: no room") {
 		t.Errorf("Got the error %v, want what could not be applied", err)
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,67 +11,161 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/klog/v2"
+	"k8s.io/component-base/metrics"
+
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
+// TestUninstallIsForGood checks that no replica registers again, whether it runs or starts later.
 func TestUninstallIsForGood(t *testing.T) {
-	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, "10:00", nil)
-	mustSync(t, r, c)
-	var stamped []string
-	c.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		stamped = append(stamped, string(action.(clienttesting.PatchAction).GetPatch()))
-		return false, nil, nil
-	})
-	before := len(c.applies())
-	if err := c.Tracker().Add(other(mutatingKind, "postern-old", "x")); err != nil {
-		t.Fatal(err)
-	}
-	removed, err := Uninstall(t.Context(), c)
-	want := []string{"mutatingwebhookconfigurations/postern-old", "mutatingwebhookconfigurations/postern-pods", "validatingwebhookconfigurations/postern-pods"}
-	if slices.Sort(removed); err != nil || !slices.Equal(removed, want) {
-		t.Fatalf("Removed %v (%v), want %v", removed, err, want)
-	}
-	for _, s := range stamped {
-		var u unstructured.Unstructured
-		_ = u.UnmarshalJSON([]byte(strings.Replace(s, "{", `{"apiVersion":"v1","kind":"X",`, 1)))
-		r.notice(klog.Background(), generationOf(&u))
-	}
-	r.forgive()
-	mustSync(t, r, c)
-	if got := c.applies()[before:]; len(got) != 0 || c.registered(t, mutatingKind, "postern-pods") != nil {
-		t.Errorf("Applied %v after the end, want nothing", got)
+	for name, objects := range map[string][]runtime.Object{"with a namespace": {ourNamespace()}, "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			url := func(d *Deployment, _ *AdmissionService) { d.URL = "https://x" }
+			c := newCluster(t, objects...)
+			r, late := newRegistrar(t, c, url), newRegistrar(t, c, url)
+			registry := metrics.NewKubeRegistry()
+			r.metrics = NewMetrics(registry)
+			mustSync(t, r, c)
+			var stamped []*unstructured.Unstructured
+			c.PrependReactor("delete", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				obj, err := c.Tracker().Get(action.GetResource(), "", action.(clienttesting.DeleteAction).GetName())
+				if err == nil {
+					stamped = append(stamped, obj.(*unstructured.Unstructured))
+				}
+				return false, nil, nil
+			})
+			before := len(c.applies())
+			if err := c.Tracker().Add(other(mutatingKind, "postern-old")); err != nil {
+				t.Fatal(err)
+			}
+			removed, err := Uninstall(t.Context(), c, r.deployment)
+			want := []string{"mutatingwebhookconfigurations/postern-old", "mutatingwebhookconfigurations/postern-pods", "validatingwebhookconfigurations/postern-pods"}
+			if slices.Sort(removed); err != nil || !slices.Equal(removed, want) {
+				t.Fatalf("Removed %v (%v), want %v", removed, err, want)
+			}
+			for _, u := range stamped {
+				r.notice(u)
+			}
+			running := []*Registrar{r}
+			if objects != nil {
+				running = append(running, late)
+			}
+			for _, r := range running {
+				mustSync(t, r, c)
+				if got := c.applies()[before:]; len(got) != 0 || c.registered(t, mutatingKind, "postern-pods") != nil {
+					t.Errorf("Applied %v after the end, want nothing", got)
+				}
+				if err := r.Status(); err == nil || !strings.Contains(err.Error(), "uninstalled") {
+					t.Errorf("Got the status %v, want the uninstall", err)
+				}
+			}
+			if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
+				t.Errorf("Got the metrics %v, want 0", got)
+			}
+		})
 	}
 }
 
+// TestUninstallIsUndone removes the annotation of the namespace.
+func TestUninstallIsUndone(t *testing.T) {
+	ns := ourNamespace()
+	ns.SetAnnotations(map[string]string{UninstalledAnnotation: "true"})
+	c := newCluster(t, ns)
+	r := newRegistrar(t, c, nil)
+	mustSync(t, r, c)
+	if got := c.applies(); len(got) != 0 {
+		t.Fatalf("Applied %v after an uninstall", got)
+	}
+	if err := c.Tracker().Update(namespaces, ourNamespace(), ""); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, r, c)
+	if got := c.applies(); len(got) != 2 || r.Status() != nil {
+		t.Errorf("Applied %v with the status %v, want both configurations", got, r.Status())
+	}
+}
+
+func deletions(c *cluster) (names []string) {
+	for _, a := range c.Actions() {
+		if del, ok := a.(clienttesting.DeleteAction); ok {
+			names = append(names, del.GetName())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestStaleConfigurations checks that the leader removes what no living replica stands behind.
 func TestStaleConfigurations(t *testing.T) {
-	for _, prepare := range []bool{true, false} {
-		unlabelled := other(mutatingKind, "somebodys", "")
-		unlabelled.SetLabels(nil)
-		c := newCluster(t, ourNamespace(), unlabelled, other(mutatingKind, "postern-old", "2026-01-01T00:00:00.000Z/x"),
-			other(validatingKind, "postern-new", at("12:00").UTC().Format(generationTime)+"/x"), other(validatingKind, "postern-lost", ""))
-		r := newRegistrar(t, c, "10:00", nil)
-		if prepare {
-			if err := r.Prepare(t.Context()); err != nil {
+	canary := func(replica string) *unstructured.Unstructured {
+		u := other(validatingKind, "postern-canary-"+replica)
+		u.SetAnnotations(map[string]string{canaryAnnotation: replica})
+		return u
+	}
+	c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary("us"), canary("living"), canary("dead"))
+	r := newRegistrar(t, c, nil)
+	r.fleet().set(yields)
+	mustSync(t, r, c)
+	if got := deletions(c); len(got) != 0 {
+		t.Fatalf("A replica of a lower rank deleted %v", got)
+	}
+	r.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, []string{"living"} })
+	mustSync(t, r, c)
+	if got, want := deletions(c), []string{"postern-canary-dead", "postern-old", "postern-old"}; !slices.Equal(got, want) {
+		t.Errorf("Deleted %v, want %v", got, want)
+	}
+}
+
+// TestPrepareRemovesWhatIsNotServed checks that a replica that becomes ready answers nothing with 404. What it serves
+// stays, since its rank may be lower than that of the replica that has registered it.
+func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
+	calls := func(name, path string) *unstructured.Unstructured {
+		u := other(mutatingKind, name)
+		u.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{
+			"service": map[string]any{"namespace": "postern-system", "name": "postern", "path": path}}}}
+		return u
+	}
+	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), calls("postern-canary-x", "/0123/canary/validate"))
+	r := newRegistrar(t, c, nil)
+	if err := r.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := deletions(c), []string{"postern-removed"}; !slices.Equal(got, want) {
+		t.Errorf("Deleted %v, want %v", got, want)
+	}
+	if got := r.fleet().calls; !slices.Equal(got, []string{"join"}) {
+		t.Errorf("Got the announcements %v, want that it joined", got)
+	}
+}
+
+func TestLeave(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		deregister bool
+		staying    []string
+		want       []string
+	}{
+		{"the last", true, nil, []string{"postern-pods", "postern-pods"}},
+		{"the last, without the flag", false, nil, nil},
+		{"not the last", true, []string{"other"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, ourNamespace())
+			r := newRegistrar(t, c, nil)
+			mustSync(t, r, c)
+			r.fleet().set(func(v *rollout.View) { v.Staying = tt.staying })
+			before := len(c.applies())
+			if err := r.Leave(t.Context(), tt.deregister); err != nil {
 				t.Fatal(err)
 			}
-		} else {
 			mustSync(t, r, c)
-		}
-		var actions []string
-		for _, a := range c.Actions() {
-			if patch, ok := a.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), r.generation.String()) && !strings.Contains(string(patch.GetPatch()), "webhooks") {
-				actions = append(actions, "stamp "+patch.GetName())
+			if got := deletions(c); !slices.Equal(got, tt.want) {
+				t.Errorf("Deleted %v, want %v", got, tt.want)
 			}
-			if del, ok := a.(clienttesting.DeleteAction); ok {
-				actions = append(actions, "delete "+del.GetName())
+			if got := c.applies()[before:]; len(got) != 0 {
+				t.Errorf("Applied %v after it left", got)
 			}
-		}
-		// The order of the two kinds is not fixed.
-		one, two := []string{"stamp postern-old", "delete postern-old"}, []string{"stamp postern-lost", "delete postern-lost"}
-		if !slices.Equal(actions, slices.Concat(one, two)) && !slices.Equal(actions, slices.Concat(two, one)) {
-			t.Errorf("Prepare %v: got %v, want each stale one stamped and deleted", prepare, actions)
-		}
+		})
 	}
 }
 
@@ -101,7 +196,7 @@ func TestNamespaceThatIsNotThere(t *testing.T) {
 				objects = append(objects, c.namespace)
 			}
 			cluster := newCluster(t, objects...)
-			r := newRegistrar(t, cluster, "10:00", c.change)
+			r := newRegistrar(t, cluster, c.change)
 			r.owned = c.wasThere
 			mustSync(t, r, cluster)
 			got := cluster.registered(t, mutatingKind, "postern-pods")

@@ -4,12 +4,18 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/component-base/metrics"
+
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // run runs a registrar until the test ends.
@@ -52,7 +58,13 @@ func quiet(t *testing.T, c *cluster) {
 func (c *cluster) isRegistered(t *testing.T, r *Registrar) bool {
 	t.Helper()
 	u := c.registered(t, mutatingKind, "postern-pods")
-	return u != nil && generationOf(u) == r.generation && c.registered(t, validatingKind, "postern-pods") != nil
+	want, err := r.desired(nil, r.replicas.View().AllServe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := want[configKey{mutatingKind, "postern-pods"}]
+	w.SetOwnerReferences(nil)
+	return u != nil && covers(u.Object, w.Object) && c.registered(t, validatingKind, "postern-pods") != nil
 }
 
 func bundleOf(u *unstructured.Unstructured) any {
@@ -66,7 +78,8 @@ func bundleOf(u *unstructured.Unstructured) any {
 
 func TestRunRegistersWhenReachable(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, "10:00", nil)
+	r := newRegistrar(t, c, nil)
+	r.reached = false
 	registry := metrics.NewKubeRegistry()
 	r.metrics = NewMetrics(registry)
 	registered := func() (out []float64) {
@@ -105,7 +118,7 @@ func trimsSoon(d *Deployment, _ *AdmissionService) { d.KeepCAs = time.Second }
 
 func TestRunRestores(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, "10:00", trimsSoon)
+	r := newRegistrar(t, c, trimsSoon)
 	run(t, r, reachable)
 	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
 	if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
@@ -148,8 +161,8 @@ func (h *hastyBundle) Bundle() []byte {
 // TestRunMissesNoBundle has nothing to repair, so that no event comes to help.
 func TestRunMissesNoBundle(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	mustSync(t, newRegistrar(t, c, "10:00", nil), c)
-	r := newRegistrar(t, c, "10:00", trimsSoon)
+	mustSync(t, newRegistrar(t, c, nil), c)
+	r := newRegistrar(t, c, trimsSoon)
 	r.bundle = &hastyBundle{bundle: newBundle("ca")}
 	run(t, r, reachable)
 	eventually(t, "the new bundle is registered", func() bool {
@@ -157,28 +170,43 @@ func TestRunMissesNoBundle(t *testing.T) {
 	})
 }
 
+// TestRunsSideBySide lets two replicas with Leases find out who registers.
 func TestRunsSideBySide(t *testing.T) {
-	second := func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second }
-	for name, c := range map[string]struct {
-		started string
-		change  func(*Deployment, *AdmissionService)
-	}{
-		"the same":                {"11:00", nil},
-		"another one, later":      {"11:00", second},
-		"another one, right then": {"10:00", second},
+	for name, change := range map[string]func(*Deployment, *AdmissionService){
+		"the same": nil,
+		"another":  func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := newCluster(t, ourNamespace())
-			first, other := newRegistrar(t, cluster, "10:00", nil), newRegistrar(t, cluster, c.started, c.change)
-			run(t, first, reachable)
-			run(t, other, reachable)
-			eventually(t, "one is registered", func() bool { return cluster.isRegistered(t, first) || cluster.isRegistered(t, other) })
+			cluster, leases := newCluster(t, ourNamespace()), fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}})
+			first, second := newRegistrar(t, cluster, nil), newRegistrar(t, cluster, change)
+			for i, r := range []*Registrar{first, second} {
+				digest, err := r.deployment.Digest(r.services)
+				if err != nil {
+					t.Fatal(err)
+				}
+				replicas := rollout.New(rollout.Options{Client: leases, Namespace: "postern-system", Name: strconv.Itoa(i), Digest: digest, Serves: []string{"/pods"}})
+				r.replicas = replicas
+				if err := r.Prepare(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- replicas.Run(ctx) }()
+				t.Cleanup(func() {
+					cancel()
+					if err := <-done; err != nil {
+						t.Errorf("Watching the replicas: %v", err)
+					}
+				})
+				run(t, r, reachable)
+			}
+			eventually(t, "the second has registered", func() bool { return cluster.isRegistered(t, second) })
 			quiet(t, cluster)
 			if n := len(cluster.applies()); n > 8 {
 				t.Errorf("Applied %d times, want no fight", n)
 			}
-			if c.started > "10:00" && c.change != nil && !cluster.isRegistered(t, other) {
-				t.Error("The later one did not prevail")
+			if !cluster.isRegistered(t, second) {
+				t.Error("The replica that came later did not prevail")
 			}
 		})
 	}
@@ -186,12 +214,12 @@ func TestRunsSideBySide(t *testing.T) {
 
 func TestRunAfterUninstall(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, "10:00", nil)
+	r := newRegistrar(t, c, nil)
 	run(t, r, reachable)
 	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
 	quiet(t, c)
 	before := len(c.applies())
-	if _, err := Uninstall(t.Context(), c); err != nil {
+	if _, err := Uninstall(t.Context(), c, r.deployment); err != nil {
 		t.Fatal(err)
 	}
 	quiet(t, c)

@@ -12,11 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/postern-dev/postern/pkg/router"
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
@@ -176,10 +178,12 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 	errs := []error{
 		hooks.MutatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		hooks.ValidatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		c.Admin.CoordinationV1().Leases(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		core.Secrets(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		IgnoreNotFound(core.Services(PosternNamespace).Delete(ctx, ServiceName, metav1.DeleteOptions{})),
 		core.Pods(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 	}
+	errs = append(errs, IgnoreNotFound(c.UndoUninstall(ctx)))
 	list, err := core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: testLabel})
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("listing namespaces: %w", err))...)
@@ -190,6 +194,13 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// UndoUninstall removes the annotation of an uninstall from Postern's namespace.
+func (c *Cluster) UndoUninstall(ctx context.Context) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, router.UninstalledAnnotation)
+	_, err := c.Admin.CoreV1().Namespaces().Patch(ctx, PosternNamespace, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // checkRefusals fails the test if the API server denied a request because Postern's service account lacked permission.

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/postern-dev/postern/pkg/router"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -102,7 +101,6 @@ func content(u *unstructured.Unstructured) map[string]any {
 	}
 	return map[string]any{
 		"webhooks": webhooks, "labels": u.GetLabels(), "owners": u.GetOwnerReferences(),
-		"generation": u.GetAnnotations()[router.GenerationAnnotation],
 	}
 }
 

@@ -55,8 +55,8 @@ func TestEditedConfigurationIsRepaired(t *testing.T) {
 		"all webhooks":      `{"op": "replace", "path": "/webhooks", "value": []}`,
 		"our label":         `{"op": "remove", "path": "/metadata/labels/app.kubernetes.io~1managed-by"}`,
 		"the owner":         `{"op": "remove", "path": "/metadata/ownerReferences"}`,
-		"our annotation":    `{"op": "remove", "path": "/metadata/annotations/postern.dev~1generation"}`,
-		"all annotations":   `{"op": "remove", "path": "/metadata/annotations"}`,
+		"our other label":   `{"op": "remove", "path": "/metadata/labels/postern.dev~1namespace"}`,
+		"all labels":        `{"op": "remove", "path": "/metadata/labels"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := configsOf(t, c)
@@ -132,8 +132,8 @@ func merged(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	out := u.DeepCopy()
-	annotations, labels := out.GetAnnotations(), out.GetLabels()
-	maps.Copy(annotations, add.Metadata.Annotations)
+	labels := out.GetLabels()
+	annotations := add.Metadata.Annotations
 	maps.Copy(labels, add.Metadata.Labels)
 	out.SetAnnotations(annotations)
 	out.SetLabels(labels)

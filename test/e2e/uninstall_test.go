@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -19,8 +20,19 @@ func TestUninstallWhilePosternRuns(t *testing.T) {
 	if err := p.Ready(t.Context()); err != nil {
 		t.Errorf("The running Postern is not ready any more: %v", err)
 	}
+	if got := p.Metric(t, "postern_webhook_registered"); got != 0 {
+		t.Errorf("Got %v registered webhook configurations of the running Postern, want none", got)
+	}
 	p.Stop(t)
-	startServing(t, c, alwaysPull())
+	// A Postern that starts later does not overrule the uninstall either.
+	p = c.LaunchPostern(t, alwaysPull())
+	p.AwaitReady(t)
+	e2e.Throughout(t, calm, "the new Postern leaves the configurations deleted", configsOf(t, c).gone)
+	if err := c.UndoUninstall(t.Context()); err != nil {
+		t.Fatalf("Removing the annotation: %v", err)
+	}
+	p.AwaitRegistered(t)
+	awaitCalled(t, c)
 	keepCalm(t, c)
 }
 
@@ -32,10 +44,13 @@ func TestUninstallWhileNoPosternRuns(t *testing.T) {
 	if err := isUnchanged(c.Admin.CoreV1().Pods(c.Namespace(t)).Create(t.Context(), pod("web"), metav1.CreateOptions{})); err != nil {
 		t.Errorf("Creating a pod: %v", err)
 	}
+	if err := c.UndoUninstall(t.Context()); err != nil {
+		t.Fatalf("Removing the annotation: %v", err)
+	}
 	startServing(t, c, alwaysPull())
 	// A second uninstall finds no objects to delete, and this is not an error.
 	uninstall(t, c)
-	if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL())); code != 0 {
+	if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.Kubeconfig(controlplane.Admin)); code != 0 {
 		t.Errorf("Uninstalling what is uninstalled exited with %d: %s", code, said)
 	}
 }
@@ -43,7 +58,7 @@ func TestUninstallWhileNoPosternRuns(t *testing.T) {
 // uninstall runs the uninstall command and checks its output and its effect.
 func uninstall(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
-	code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL()))
+	code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.Kubeconfig(controlplane.Admin))
 	if code != 0 {
 		t.Fatalf("postern uninstall exited with %d: %s", code, said)
 	}

@@ -31,6 +31,7 @@ func (o *options) addGenericFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait for the API server at start.")
 	fs.DurationVar(&o.shutdownDelay, "shutdown-delay-duration", 10*time.Second, "How long to go on serving after a SIGTERM, while the cluster learns that this replica is not ready any more.")
+	fs.BoolVar(&o.deregister, "deregister-on-shutdown", false, "Remove the webhook configurations when the last replica receives a SIGTERM. Without it, requests are refused while no replica runs, because the webhooks fail closed. With it, no plugin is enforced during that time, also between the two parts of a Recreate rollout.")
 	fs.DurationVar(&o.shutdownConnections, "shutdown-connections-duration", 95*time.Second, "How long to go on answering on open connections after that. An API server closes those that are idle after 90s. Closing them before may lose a request.")
 }
 

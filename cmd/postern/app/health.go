@@ -18,7 +18,10 @@ type check struct {
 // server answers at the moment: a short outage of the API server must not make a
 // working replica unready.
 type health struct {
-	checks   []check
+	checks []check
+	// infos are shown by ?verbose. They do not make the replica unready: the API server
+	// may be able to call it nevertheless.
+	infos    []check
 	draining atomic.Bool
 }
 
@@ -37,6 +40,13 @@ func (h *health) readyz(w http.ResponseWriter, req *http.Request) {
 		if err := c.ready(); err != nil {
 			ready = false
 			fmt.Fprintf(&lines, "[-]%s failed: %v\n", c.name, err)
+		} else {
+			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
+		}
+	}
+	for _, c := range h.infos {
+		if err := c.ready(); err != nil {
+			fmt.Fprintf(&lines, "[!]%s: %v\n", c.name, err)
 		} else {
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
 		}

@@ -21,8 +21,12 @@ func get(h http.Handler, path string) (code int, body string) {
 }
 
 func TestReadiness(t *testing.T) {
-	synced := &flagged{reason: errors.New("informers have not synced yet")}
-	h := &health{checks: []check{{"certificates", func() error { return nil }}, {"informers", synced.ready}}}
+	synced := newFlagged(errors.New("informers have not synced yet"))
+	registered := errors.New("not registered yet: no route")
+	h := &health{
+		checks: []check{{"certificates", func() error { return nil }}, {"informers", synced.ready}},
+		infos:  []check{{"webhooks", func() error { return registered }}},
+	}
 	mux := http.NewServeMux()
 	h.register(mux)
 	want := func(when, path string, code int, body string) {
@@ -31,15 +35,17 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("%s, %s: got %d %q, want %d %q", when, path, gotCode, got, code, body)
 		}
 	}
-	const notYet = "[+]certificates ok\n[-]informers failed: informers have not synced yet\n[+]shutdown ok\nreadyz check failed"
+	const notYet = "[+]certificates ok\n[-]informers failed: informers have not synced yet\n[+]shutdown ok\n[!]webhooks: not registered yet: no route\nreadyz check failed"
 	want("Before the informers", "/readyz", 503, notYet)
 	want("Before the informers", "/readyz?verbose", 503, notYet)
 	want("Before the informers", "/livez", 200, "ok")
 	synced.set()
 	want("Ready", "/readyz", 200, "ok")
-	want("Ready", "/readyz?verbose", 200, "[+]certificates ok\n[+]informers ok\n[+]shutdown ok\nreadyz check passed")
+	want("Not registered", "/readyz?verbose", 200, "[+]certificates ok\n[+]informers ok\n[+]shutdown ok\n[!]webhooks: not registered yet: no route\nreadyz check passed")
+	registered = nil
+	want("Ready", "/readyz?verbose", 200, "[+]certificates ok\n[+]informers ok\n[+]shutdown ok\n[+]webhooks ok\nreadyz check passed")
 	h.draining.Store(true)
-	want("Shutting down", "/readyz", 503, "[+]certificates ok\n[+]informers ok\n[-]shutdown failed: shutting down\nreadyz check failed")
+	want("Shutting down", "/readyz", 503, "[+]certificates ok\n[+]informers ok\n[-]shutdown failed: shutting down\n[+]webhooks ok\nreadyz check failed")
 	want("Shutting down", "/livez", 200, "ok")
 }
 

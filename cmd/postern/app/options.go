@@ -21,7 +21,7 @@ import (
 )
 
 // defaultNamespace is the namespace that Postern runs in by default.
-const defaultNamespace = "postern-system"
+const defaultNamespace = router.DefaultNamespace
 
 // options are the flags of the serve command.
 type options struct {
@@ -61,6 +61,7 @@ type options struct {
 	clientNames        []string
 
 	shutdownConnections time.Duration
+	deregister          bool
 }
 
 // check returns all mistakes in the flags.

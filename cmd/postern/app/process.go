@@ -36,6 +36,7 @@ type process struct {
 	router     *router.Router
 	metrics    *router.Metrics
 	health     *health
+	registrar  *router.Registrar
 	certs      certs.Source
 	// sharedKey is the key of the path if certs has no key.
 	sharedKey []byte

@@ -47,6 +47,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		s.mu.Unlock()
 		_, _ = w.Write(body)
+	case kind != "" && strings.Count(req.URL.Path, "/") == 5:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
 	case kind != "" && req.URL.Query().Get("watch") != "":
 		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"admissionregistration.k8s.io/v1","kind":"%sWebhookConfiguration",
 			"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`, kind)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -105,7 +104,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stop()
-	failed := make(chan error, 5) // One for each task.
+	failed := make(chan error, 6) // One for each task.
 	start := func(f func(context.Context) error) {
 		tasks.Go(func() {
 			if err := f(background); err != nil {
@@ -113,22 +112,26 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 			}
 		})
 	}
-	synced := &flagged{reason: errors.New("informers have not synced yet")}
-	prepared := &flagged{reason: errors.New("stale webhook configurations have not been removed yet")}
-	p.health = &health{checks: []check{{"certificates", p.certs.Ready}, {"informers", synced.ready}, {"registration", prepared.ready}}}
-	conns := newConnections(secure, p.maxConnections, klog.FromContext(ctx))
-	srv, err := p.newServer(background, conns.prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
+	synced := newFlagged(errors.New("informers have not synced yet"))
+	prepared := newFlagged(errors.New("stale webhook configurations have not been removed yet"))
+	replicas, err := p.replicas()
 	if err != nil {
 		return err
 	}
-	registrar, err := router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, p.metrics)
+	p.registrar = router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, p.metrics)
+	p.health = &health{
+		checks: []check{{"certificates", p.certs.Ready}, {"informers", synced.ready}, {"registration", prepared.ready}},
+		infos:  []check{{"webhooks", p.registrar.Status}},
+	}
+	conns := newConnections(secure, p.maxConnections, klog.FromContext(ctx))
+	srv, err := p.newServer(background, conns.prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
 	}
 	p.informers.StartWithContext(background)
 	start(func(ctx context.Context) error { return p.certs.Run(withoutBodies(ctx)) })
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
-	start(func(ctx context.Context) error { return p.register(ctx, registrar, prepared) })
+	start(func(ctx context.Context) error { return p.register(ctx, replicas, synced, prepared) })
 	start(func(context.Context) error {
 		err := serveUntilClosed(srv.ServeTLS(conns, "", ""))
 		if p.health.draining.Load() && errors.Is(err, net.ErrClosed) {
@@ -155,7 +158,8 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		}
 		return errors.Join(errs...)
 	case <-ctx.Done():
-		return p.drain(background, p.health, conns, servers...)
+		p.leave(background)
+		return errors.Join(p.drain(background, p.health, conns, servers...), replicas.Forget(background))
 	}
 }
 
@@ -176,28 +180,6 @@ func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 	}
 	synced.set()
 	return nil
-}
-
-// register removes stale configurations, and this replica may then become ready. It
-// keeps the configurations of the enabled services registered.
-func (p *process) register(ctx context.Context, r *router.Registrar, prepared *flagged) error {
-	for {
-		err := r.Prepare(ctx)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // we are being stopped
-		}
-		klog.FromContext(ctx).Error(err, "Could not look for stale webhook configurations")
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(reachPause):
-		}
-	}
-	prepared.set()
-	return r.Run(ctx, p.deployment.Probe(p.cluster.client, p.certs))
 }
 
 // withMetrics serves /metrics beside next if --metrics-authorization is set.

@@ -17,7 +17,9 @@ func newUninstall() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove the webhook configurations and the Secrets",
 		Long: "Remove the webhook configurations, and the Secrets of the CA and of the webhooks' path.\n\n" +
-			"It works while Postern is down. Posterns that still run do not register again until they are restarted.",
+			"It works while Postern is down. It annotates the namespace with " + router.UninstalledAnnotation + ", so that no\n" +
+			"replica registers again, whenever it starts. To install Postern again, remove the annotation:\n" +
+			"kubectl annotate namespace " + defaultNamespace + " " + router.UninstalledAnnotation + "-",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -28,7 +30,7 @@ func newUninstall() *cobra.Command {
 			if err := c.reach(ctx, timeout); err != nil {
 				return err
 			}
-			removed, err := router.Uninstall(ctx, c.dynamic)
+			removed, err := router.Uninstall(ctx, c.dynamic, router.Deployment{Namespace: namespace})
 			for _, name := range removed {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", name)
 			}

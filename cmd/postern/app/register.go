@@ -1,0 +1,121 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/router/rollout"
+)
+
+const (
+	// podNameVariable is the environment variable with the name of the pod.
+	podNameVariable = "POD_NAME"
+	// leaveTimeout bounds the calls of the API server that a replica makes when it leaves.
+	leaveTimeout = 4 * time.Second
+)
+
+// replicas returns the replicas of Postern, of which this process is one. In a pod, the process has the name of the
+// pod, which stays the same when the container restarts.
+func (p *process) replicas() (*rollout.Replicas, error) {
+	digest, err := p.deployment.Digest(p.services)
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name of this replica: %w", err)
+	}
+	pod := os.Getenv(podNameVariable)
+	o := rollout.Options{
+		Client: p.cluster.client, Namespace: p.webhookNamespace, Digest: digest, Pod: pod,
+		Name: cmp.Or(pod, fmt.Sprintf("%s-%d", host, p.securePort)),
+	}
+	for _, s := range p.services {
+		o.Serves = append(o.Serves, s.Path)
+	}
+	return rollout.New(o), nil
+}
+
+// register removes the configurations that this replica does not serve, and this replica may then become ready. It
+// keeps the configurations of the enabled services registered.
+func (p *process) register(ctx context.Context, replicas *rollout.Replicas, synced, prepared *flagged) error {
+	// A replica that announces itself limits what the others register, so it does that only when it can serve.
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-synced.done():
+	}
+	for {
+		err := p.registrar.Prepare(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the process is being stopped
+		}
+		prepared.because(err)
+		klog.FromContext(ctx).Error(err, "Could not prepare the registration")
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(reachPause):
+		}
+	}
+	prepared.set()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	renewed := make(chan error, 1)
+	go func() { renewed <- replicas.Run(ctx) }()
+	p.registrar.Report = p.events(ctx, replicas)
+	err := p.registrar.Run(ctx, p.probe())
+	cancel()
+	if err != nil {
+		return err
+	}
+	return <-renewed
+}
+
+// probe returns a func that finds out whether the API server can call this Postern. Only the API server itself can
+// tell. Behind a URL, Postern calls itself: nothing is known of the network between the API server and the URL.
+func (p *process) probe() func(context.Context) error {
+	self := p.deployment.Probe(p.cluster.client, p.certs)
+	if p.deployment.URL != "" {
+		return self
+	}
+	canary := p.registrar.Canary()
+	return func(ctx context.Context) error {
+		if err := self(ctx); err != nil {
+			return err
+		}
+		return canary(ctx)
+	}
+}
+
+// events returns a func that records why nothing is registered as an Event of this replica.
+func (p *process) events(ctx context.Context, replicas *rollout.Replicas) func(error) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: p.cluster.client.CoreV1().Events(p.webhookNamespace)})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "postern"})
+	return func(err error) {
+		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, "NotRegistered", "The webhooks are not registered: %v", err)
+	}
+}
+
+// leave makes this replica unready and stops the registration by it.
+func (p *process) leave(ctx context.Context) {
+	p.health.draining.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	if err := p.registrar.Leave(ctx, p.deregister); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not leave the registration to the other replicas")
+	}
+}

@@ -1,0 +1,201 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/router/rollout"
+)
+
+// UninstalledAnnotation marks Postern's namespace after an uninstall. While the annotation is there, no replica
+// registers anything, and every replica removes what it finds registered. Without a namespace, Uninstall puts the
+// annotation on the configurations before it deletes them.
+const UninstalledAnnotation = "postern.dev/uninstalled"
+
+var (
+	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+	errNamespaceGone = errors.New("the namespace of Postern is terminating or does not exist")
+)
+
+// standing returns an owner reference to Postern's namespace. The configurations are deleted
+// with that namespace. refusal is the reason for which nothing may be registered, or nil: the
+// namespace is terminating or does not exist, or Postern was uninstalled.
+func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, refusal, err error) {
+	name := r.deployment.Namespace
+	ns, err := r.client.Resource(namespaces).Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	switch {
+	case r.uninstalled:
+		return nil, errors.New("postern was uninstalled: restart it to install it again"), nil
+	case err != nil:
+		// A Postern that is called by its URL needs no namespace.
+		if r.owned || r.deployment.URL == "" {
+			return nil, errNamespaceGone, nil
+		}
+		return nil, nil, nil
+	case ns.GetDeletionTimestamp() != nil:
+		return nil, errNamespaceGone, nil
+	}
+	if _, marked := ns.GetAnnotations()[UninstalledAnnotation]; marked {
+		return nil, fmt.Errorf("postern was uninstalled: run kubectl annotate namespace %s %s- to install it again", name, UninstalledAnnotation), nil
+	}
+	r.owned = true
+	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, nil, nil
+}
+
+// withdraw removes every configuration of this Postern, because nothing may be registered.
+func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store, refusal error) error {
+	if before := r.Status(); before == nil || before.Error() != refusal.Error() {
+		klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
+	}
+	r.setStatus(refusal)
+	var errs []error
+	for kind, store := range stores {
+		for _, obj := range store.List() {
+			if u, ok := obj.(*unstructured.Unstructured); ok {
+				errs = append(errs, r.remove(ctx, kind, u.GetName()))
+			}
+		}
+	}
+	r.markUnregistered()
+	return errors.Join(errs...)
+}
+
+// removeStale removes a configuration that is not desired. The canary of another living replica stays.
+func (r *Registrar) removeStale(ctx context.Context, kind string, u *unstructured.Unstructured, view rollout.View) error {
+	if name, canary := u.GetAnnotations()[canaryAnnotation]; canary && (name == r.replicas.Name() || view.Lives(name)) {
+		return nil
+	}
+	return r.remove(ctx, kind, u.GetName())
+}
+
+func (r *Registrar) remove(ctx context.Context, kind, name string) error {
+	err := remove(ctx, r.client, resources()[kind], name)
+	if err == nil {
+		klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", name)
+		r.metrics.forget(kind, name)
+	}
+	return err
+}
+
+func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string) error {
+	err := client.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting %s %s: %w", gvr.Resource, name, err)
+	}
+	return nil
+}
+
+// serves reports whether this replica serves every webhook of a registered configuration that calls Postern.
+func (r *Registrar) serves(u *unstructured.Unstructured) bool {
+	for _, w := range webhooksByName(u.Object) {
+		if r.deployment.callsUs(w) && !r.servesPath(calledPath(w)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Registrar) servesPath(path string) bool {
+	if strings.HasSuffix(path, canaryPath+ValidatePath) {
+		return true
+	}
+	for _, s := range r.services {
+		if strings.HasSuffix(path, s.Path+MutatePath) || strings.HasSuffix(path, s.Path+ValidatePath) {
+			return true
+		}
+	}
+	return false
+}
+
+// calledPath returns the path, or the URL, of a webhook's client config.
+func calledPath(webhook any) string {
+	client, _, _ := unstructured.NestedMap(asMap(webhook), "clientConfig")
+	if url, ok := client["url"].(string); ok {
+		return url
+	}
+	path, _, _ := unstructured.NestedString(client, "service", "path")
+	return path
+}
+
+// Leave makes this replica stop registering. With deregister, and if no other replica stays, it removes every
+// configuration, so that nothing calls Postern when this replica has ended.
+func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
+	r.leaving.Store(true)
+	if err := r.replicas.Leave(ctx); err != nil || !deregister {
+		return err
+	}
+	last, err := r.replicas.Last(ctx)
+	if err != nil || !last {
+		return err
+	}
+	// No sync may be on its way that registers again.
+	for !r.mu.TryLock() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a registration to end: %w", ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	defer r.mu.Unlock()
+	configs, err := r.deployment.listManaged(ctx, r.client)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for kind, list := range configs {
+		for _, u := range list {
+			errs = append(errs, r.remove(ctx, kind, u.GetName()))
+		}
+	}
+	r.markUnregistered()
+	r.setStatus(errors.New("the last replica has ended"))
+	return errors.Join(errs...)
+}
+
+// Uninstall removes every configuration of the Postern in the namespace of d, and returns their names. It marks the
+// namespace first, so that no replica registers again.
+func Uninstall(ctx context.Context, client dynamic.Interface, d Deployment) ([]string, error) {
+	stamp := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, UninstalledAnnotation, "true")
+	_, err := client.Resource(namespaces).Patch(ctx, d.Namespace, types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
+	marked := err == nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("annotating namespace %s with %s: %w", d.Namespace, UninstalledAnnotation, err)
+	}
+	var removed []string
+	configs, err := d.listManaged(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	for kind, list := range configs {
+		gvr := resources()[kind]
+		for _, u := range list {
+			if !marked {
+				_, err := client.Resource(gvr).Patch(ctx, u.GetName(), types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
+				if err != nil && !apierrors.IsNotFound(err) {
+					return removed, fmt.Errorf("annotating %s %s: %w", gvr.Resource, u.GetName(), err)
+				}
+			}
+			if err := remove(ctx, client, gvr, u.GetName()); err != nil {
+				return removed, err
+			}
+			removed = append(removed, gvr.Resource+"/"+u.GetName())
+		}
+	}
+	return removed, nil
+}

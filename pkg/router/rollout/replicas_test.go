@@ -1,0 +1,315 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+)
+
+const ns = "postern-system"
+
+// member returns a replica that has joined and registers.
+func member(t *testing.T, client *fake.Clientset, name, digest string, serves ...string) *Replicas {
+	t.Helper()
+	r := New(Options{Client: client, Namespace: ns, Name: name, Digest: digest, Serves: append(serves, "/pods")})
+	if err := errors.Join(r.Join(t.Context()), r.Register(t.Context())); err != nil {
+		t.Fatalf("Joining: %v", err)
+	}
+	return r
+}
+
+// tell passes the Leases that exist to every replica, as the watch does. Without renewals, no replica ages.
+func tell(t *testing.T, client *fake.Clientset, replicas ...*Replicas) {
+	t.Helper()
+	list, err := client.CoordinationV1().Leases(ns).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range replicas {
+		for i := range list.Items {
+			r.observe(&list.Items[i])
+		}
+	}
+}
+
+func renew(t *testing.T, replicas ...*Replicas) {
+	t.Helper()
+	for _, r := range replicas {
+		time.Sleep(time.Millisecond) // The renewTime has a resolution of a microsecond.
+		if err := r.renew(t.Context()); err != nil {
+			t.Fatalf("Renewing: %v", err)
+		}
+	}
+}
+
+func leads(t *testing.T, r *Replicas, want bool) {
+	t.Helper()
+	if got := r.View(); got.Leads != want {
+		t.Errorf("%s: got the view %+v, want it to lead: %v", r.Name(), got, want)
+	}
+}
+
+func TestLaterDigestLeads(t *testing.T) {
+	client := fake.NewClientset()
+	old, twin := member(t, client, "old", "a"), member(t, client, "twin", "a")
+	tell(t, client, old, twin)
+	leads(t, old, true)
+	leads(t, twin, true)
+	later := member(t, client, "later", "0")
+	tell(t, client, old, twin, later)
+	leads(t, old, false)
+	leads(t, twin, false)
+	leads(t, later, true)
+	if got := old.View(); got.Leader != "later" || !slices.Equal(got.Living, []string{"later", "twin"}) {
+		t.Errorf("Got the view %+v", got)
+	}
+	// The container of an old replica restarts in the middle of the rollout. It keeps its rank.
+	old = member(t, client, "old", "a")
+	another := member(t, client, "another", "a")
+	tell(t, client, old, another, later)
+	leads(t, old, false)
+	leads(t, another, false)
+	leads(t, later, true)
+	// The container restarts with another configuration.
+	old = member(t, client, "old", "b")
+	tell(t, client, old, later)
+	leads(t, old, true)
+	leads(t, later, false)
+}
+
+func TestReplicaThatOnlyJoinedDoesNotLead(t *testing.T) {
+	client := fake.NewClientset()
+	old := member(t, client, "old", "a", "/new")
+	stuck := New(Options{Client: client, Namespace: ns, Name: "stuck", Digest: "b", Serves: []string{"/pods"}})
+	if err := stuck.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tell(t, client, old, stuck)
+	leads(t, old, true)
+	if v := old.View(); v.AllServe("/new") || !v.AllServe("/pods") {
+		t.Errorf("Got the paths %v, want those that each living replica serves", v.Serves)
+	}
+}
+
+// deployed makes a pod of a ReplicaSet with the revision.
+func deployed(t *testing.T, client *fake.Clientset, pod, set string, revision int) {
+	t.Helper()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: set, Annotations: map[string]string{revisionOfReplicaSet: strconv.Itoa(revision)}}}
+	err := client.Tracker().Update(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, rs, ns)
+	if apierrors.IsNotFound(err) {
+		err = client.Tracker().Add(rs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pod, UID: "uid-of-pod", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set, Controller: ptr.To(true)}}}}
+	if err := client.Tracker().Add(p); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+func inPod(t *testing.T, client *fake.Clientset, pod, digest string) *Replicas {
+	t.Helper()
+	r := New(Options{Client: client, Namespace: ns, Name: pod, Pod: pod, Digest: digest, Serves: []string{"/pods"}})
+	if err := errors.Join(r.Join(t.Context()), r.Register(t.Context())); err != nil {
+		t.Fatalf("Joining: %v", err)
+	}
+	return r
+}
+
+func TestRevisionDecides(t *testing.T) {
+	client := fake.NewClientset()
+	deployed(t, client, "new-1", "new", 2)
+	deployed(t, client, "old-1", "old", 1)
+	// The old replica starts last, as it does if its container restarts in the rollout.
+	newer, older := inPod(t, client, "new-1", "b"), inPod(t, client, "old-1", "a")
+	tell(t, client, newer, older)
+	leads(t, newer, true)
+	leads(t, older, false)
+	lease, err := client.CoordinationV1().Leases(ns).Get(t.Context(), "new-1", metav1.GetOptions{})
+	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != "uid-of-pod" {
+		t.Errorf("Got the owners %v (%v), want the pod", lease.OwnerReferences, err)
+	}
+	// kubectl rollout undo gives the old ReplicaSet the highest revision.
+	deployed(t, client, "old-1", "old", 3)
+	renew(t, older)
+	tell(t, client, newer, older)
+	leads(t, newer, false)
+	leads(t, older, true)
+	// The ReplicaSet is deleted before its pods.
+	if err := client.Tracker().Delete(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, ns, "old"); err != nil {
+		t.Fatal(err)
+	}
+	renew(t, older)
+	tell(t, client, newer, older)
+	leads(t, older, true)
+}
+
+func TestDeadReplicasDoNotCount(t *testing.T) {
+	client := fake.NewClientset()
+	old, later := member(t, client, "old", "a"), member(t, client, "later", "b")
+	tell(t, client, old, later)
+	leads(t, old, false)
+	// The later replica is killed.
+	for range deadAfter - 2 {
+		renew(t, old)
+		tell(t, client, old)
+	}
+	leads(t, old, false)
+	for range 2 {
+		renew(t, old)
+		tell(t, client, old)
+	}
+	leads(t, old, true)
+	// It was only suspended.
+	renew(t, later)
+	tell(t, client, old)
+	leads(t, old, false)
+}
+
+// TestNobodyDiesWhileTheAPIServerIsAway renews nothing for a long time, because no call gets through.
+func TestNobodyDiesWhileTheAPIServerIsAway(t *testing.T) {
+	client := fake.NewClientset()
+	old, later := member(t, client, "old", "a"), member(t, client, "later", "b")
+	tell(t, client, old, later)
+	away := true
+	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away, nil, errors.New("connection refused")
+	})
+	for range 10 * deadAfter {
+		if err := old.renew(t.Context()); err == nil {
+			t.Fatal("Renewed without an API server")
+		}
+	}
+	away = false
+	tell(t, client, old)
+	leads(t, old, false)
+	// The watch stands still although the writes get through.
+	for range 10 * deadAfter {
+		renew(t, old)
+	}
+	leads(t, old, false)
+}
+
+func TestDeadLeasesAreRemoved(t *testing.T) {
+	client := fake.NewClientset()
+	alive, dead := member(t, client, "alive", "a"), member(t, client, "dead", "a")
+	tell(t, client, alive, dead)
+	for range 4*deadAfter + 1 {
+		renew(t, alive)
+		tell(t, client, alive)
+	}
+	if _, err := client.CoordinationV1().Leases(ns).Get(t.Context(), "dead", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("Reading the Lease of the dead replica: got %v, want not found", err)
+	}
+}
+
+func TestLeaving(t *testing.T) {
+	client := fake.NewClientset()
+	one, two := member(t, client, "one", "a", "/new"), member(t, client, "two", "b")
+	tell(t, client, one, two)
+	if err := two.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leads(t, two, false)
+	tell(t, client, one)
+	leads(t, one, true)
+	if one.View().AllServe("/new") {
+		t.Error("A replica that leaves still answers requests, so what it does not serve must not be registered")
+	}
+	// Both leave at the same moment: at least the second sees that nobody stays.
+	if last, err := two.Last(t.Context()); err != nil || last {
+		t.Errorf("Got %v (%v), want that the other stays", last, err)
+	}
+	if err := one.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Replicas{one, two} {
+		if last, err := r.Last(t.Context()); err != nil || !last {
+			t.Errorf("Got %v (%v), want that nobody stays", last, err)
+		}
+	}
+	if err := errors.Join(two.Register(t.Context()), two.Forget(t.Context()), two.Forget(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	one.lose(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "two"}})
+	if !one.View().AllServe("/new") || len(one.View().Living) != 0 {
+		t.Errorf("Got the view %+v once the other has ended", one.View())
+	}
+}
+
+func TestAlone(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("patch", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(corev1.Resource("namespaces"), ns)
+	})
+	r := member(t, client, "one", "a")
+	leads(t, r, true)
+	refused := fake.NewClientset()
+	refused.PrependReactor("patch", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), "one", errors.New("no"))
+	})
+	if err := New(Options{Client: refused, Namespace: ns, Name: "one"}).Join(t.Context()); !apierrors.IsForbidden(err) {
+		t.Errorf("Got the error %v, want the missing permission", err)
+	}
+}
+
+// TestForeignLeases checks that a Lease which no replica wrote has no effect.
+func TestForeignLeases(t *testing.T) {
+	client := fake.NewClientset()
+	r := member(t, client, "one", "a")
+	for i, annotations := range []map[string]string{
+		nil,
+		{revisionAnnotation: "x", termAnnotation: "1", stateAnnotation: "Registering"},
+		{revisionAnnotation: "1", termAnnotation: "99999999999999999999", stateAnnotation: "Registering"},
+		{revisionAnnotation: "1", termAnnotation: "1", stateAnnotation: "Asleep"},
+	} {
+		r.observe(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i), Annotations: annotations}})
+	}
+	if v := r.View(); !v.Leads || len(v.Living) != 0 {
+		t.Errorf("Got the view %+v, want this replica only", v)
+	}
+}
+
+// TestRun lets two replicas find each other through the watch.
+func TestRun(t *testing.T) {
+	client := fake.NewClientset()
+	one, two := member(t, client, "one", "a"), member(t, client, "two", "b")
+	changed := one.Changed()
+	for _, r := range []*Replicas{one, two} {
+		r.interval = 20 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Running: %v", err)
+			}
+		})
+	}
+	select {
+	case <-changed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("The view has not changed")
+	}
+	for deadline := time.Now().Add(20 * time.Second); one.View().Leads || !two.View().Leads; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("Got the views %+v and %+v, want that the second leads", one.View(), two.View())
+		}
+	}
+}
