@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,6 +111,13 @@ func (b *balancer) add(replicas ...*e2e.Postern) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.replicas = append(b.replicas, replicas...)
+}
+
+// remove makes the balancer forget a replica.
+func (b *balancer) remove(p *e2e.Postern) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.replicas = slices.DeleteFunc(b.replicas, func(o *e2e.Postern) bool { return o == p })
 }
 
 func (b *balancer) ready(ctx context.Context) []string {

@@ -1,0 +1,179 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// mixedLoad creates pods and claims at a fixed rate, as dry runs, until it is stopped. Both kinds belong to different
+// families. A dry run passes through admission like any other request, and fills no storage.
+type mixedLoad struct {
+	c         *e2e.Cluster
+	namespace string
+	limiter   *rate.Limiter
+	stopped   atomic.Bool
+	clients   sync.WaitGroup
+	created   atomic.Int64
+	started   time.Time
+
+	mu    sync.Mutex
+	lost  []lostRequest
+	kills []span
+}
+
+// span is a period of time.
+type span struct{ from, to time.Time }
+
+// lostRequest is a creation that failed.
+type lostRequest struct {
+	span
+
+	name string
+	err  error
+}
+
+// startMixedLoad starts a load of n creations a second, which ends after limit creations at the latest.
+func startMixedLoad(t *testing.T, c *e2e.Cluster, n int, limit int64) *mixedLoad {
+	t.Helper()
+	l := &mixedLoad{c: c, namespace: c.Namespace(t), limiter: rate.NewLimiter(rate.Limit(n), 1), started: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	var next atomic.Int64
+	for range 2 * loadClients {
+		l.clients.Go(func() {
+			for i := next.Add(1); i <= limit && !l.stopped.Load() && l.limiter.Wait(ctx) == nil; i = next.Add(1) {
+				l.create(ctx, i)
+			}
+		})
+	}
+	t.Cleanup(func() { l.stopped.Store(true); cancel(); l.clients.Wait() })
+	return l
+}
+
+func (l *mixedLoad) create(ctx context.Context, i int64) {
+	name, from := fmt.Sprintf("pod-%d", i), time.Now()
+	var err error
+	if i%4 == 0 {
+		name = fmt.Sprintf("claim-%d", i)
+		_, err = l.c.Admin.CoreV1().PersistentVolumeClaims(l.namespace).Create(ctx, claim(name), dryRun())
+	} else {
+		err = pullsAlways(l.c.Admin.CoreV1().Pods(l.namespace).Create(ctx, pod(name), dryRun()))
+	}
+	switch {
+	case err == nil:
+		l.created.Add(1)
+	case errors.Is(err, context.Canceled):
+	default:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = append(l.lost, lostRequest{span{from, time.Now()}, name, err})
+	}
+}
+
+// kill kills a replica. The requests that are in flight meanwhile may be lost.
+func (l *mixedLoad) kill(p *e2e.Postern) {
+	from := time.Now()
+	p.Kill()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kills = append(l.kills, span{from, time.Now()})
+}
+
+// awaitMore waits until n more objects have been created.
+func (l *mixedLoad) awaitMore(t *testing.T, n int64) {
+	t.Helper()
+	want := l.created.Load() + n
+	e2e.Eventually(t, 2*time.Minute, fmt.Sprintf("%d more objects are created", n), func(context.Context) error {
+		if got := l.created.Load(); got < want {
+			return fmt.Errorf("there are %d of %d", got, want)
+		}
+		return nil
+	})
+	l.check(t)
+}
+
+// check fails the test if a creation failed that was not in flight at a kill.
+func (l *mixedLoad) check(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lost := range l.lost {
+		if !l.inFlightAtAKill(lost) {
+			t.Errorf("Creating %s, %v after the start: %v", lost.name, lost.from.Sub(l.started).Round(time.Millisecond), lost.err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// inFlightAtAKill reports whether the request ran while a replica was killed, and failed because of that. The caller
+// holds the lock.
+func (l *mixedLoad) inFlightAtAKill(lost lostRequest) bool {
+	for _, kill := range l.kills {
+		if lost.from.Before(kill.to) && lost.to.After(kill.from) && strings.Contains(lost.err.Error(), "failed calling webhook") {
+			return true
+		}
+	}
+	return false
+}
+
+// stop ends the load and reports what was lost at kills.
+func (l *mixedLoad) stop(t *testing.T) {
+	t.Helper()
+	l.stopped.Store(true)
+	l.clients.Wait()
+	l.check(t)
+	took := time.Since(l.started)
+	t.Logf("%d objects were created in %v, %.0f in a second", l.created.Load(), took.Round(time.Second), float64(l.created.Load())/took.Seconds())
+	for _, lost := range l.lost {
+		t.Logf("In flight at a kill: %s: %v", lost.name, lost.err)
+	}
+	if len(l.kills) > 0 {
+		t.Logf("%d requests were in flight at %d kills", len(l.lost), len(l.kills))
+	}
+}
+
+// TestNoRequestIsLostWhenAFamilyIsAdded is a rolling replacement that adds families to those which are registered. The
+// old replicas serve the paths of these families, and admit.
+func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	proxy := e2e.StartProxy(t)
+	o := behind(proxy, alwaysPull("--failure-policy=Fail", "--shutdown-delay-duration=2s", "--shutdown-connections-duration=20s"))
+	o.Service = true
+	b := startBalancer(t, proxy)
+	old := []*e2e.Postern{c.LaunchPostern(t, o), c.LaunchPostern(t, o)}
+	b.add(old...)
+	for _, p := range old {
+		p.AwaitReady(t)
+		p.AwaitRegistered(t)
+	}
+	awaitCalled(t, c)
+	l := startMixedLoad(t, c, 60, 20000)
+	l.awaitMore(t, 50)
+	o.Plugins = append(o.Plugins, "DefaultStorageClass", "StorageObjectInUseProtection", "DenyServiceExternalIPs", "LimitRanger")
+	for _, p := range old {
+		newer := c.LaunchPostern(t, o)
+		b.add(newer)
+		newer.AwaitReady(t)
+		newer.AwaitRegistered(t)
+		l.awaitMore(t, 100)
+		p.Stop(t)
+		l.awaitMore(t, 50)
+	}
+	l.stop(t)
+	if _, err := c.Admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "postern-storage", metav1.GetOptions{}); err != nil {
+		t.Errorf("The family that was added is not registered: %v", err)
+	}
+}
