@@ -170,7 +170,7 @@ func (b *bundle) Changed() <-chan struct{} {
 	return b.changed
 }
 
-// Held returns the CAs that every webhook holds.
+// Held returns the bundle if a registered bundle lacks one of its CAs, and nil otherwise.
 func (b *bundle) Held(registered [][]byte) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
