@@ -85,16 +85,18 @@ func (s *apiServer) put(secret *corev1.Secret) {
 	s.secret.ResourceVersion = strconv.Itoa(s.version)
 }
 
-// replica is one process. Its registrar does what that of the router does: it registers a bundle that holds what is
-// in ours, keeps what else is registered for a while, and introduces the replica where it must not register.
+// replica is one process. Its registrar works like the registrar of the router: it registers the bundle of the
+// replica, keeps other registered CAs for a while, and adds the CA of a replica that must not register to the
+// registered bundles.
 type replica struct {
 	*Authority
 	name    string
 	clock   *clocktesting.FakeClock
 	surplus map[string]time.Time
-	// registers is whether it may write what is not its own CA.
+	// registers reports whether the replica may write more than its own CA.
 	registers bool
-	// wasReady is whether it was ready once. Then it stays so: a trusted certificate is at hand.
+	// wasReady reports whether the replica has ever been ready. A ready replica must stay ready, because it has a
+	// trusted certificate.
 	wasReady bool
 	started  time.Time
 }
@@ -184,7 +186,7 @@ func union(bundle, more []byte) []byte {
 	return out
 }
 
-// verified wants what the API server wants: every webhook that is registered accepts what a ready replica serves.
+// verified checks, like the API server, that every registered webhook accepts the certificate of a ready replica.
 func (s *apiServer) verified(r *replica) error {
 	cert, err := r.GetCertificate(nil)
 	if err != nil {
@@ -192,7 +194,7 @@ func (s *apiServer) verified(r *replica) error {
 	}
 	all := slices.Clone(s.webhooks)
 	for _, v := range s.before {
-		// One that starts at this very moment takes what it finds for what is known.
+		// A replica that has just started does not know of earlier bundles.
 		if now := s.clock.Now(); now.Sub(v.until) < simLag && now.Sub(r.started) >= simLag {
 			all = append(all, v.webhooks...)
 		}
@@ -211,7 +213,8 @@ func (s *apiServer) verified(r *replica) error {
 	return nil
 }
 
-// chain verifies a certificate but for the time. Most of the work is in signatures, so each is verified once.
+// chain verifies a certificate, except its validity period. Verifying signatures is slow, so each result is
+// cached.
 func (s *apiServer) chain(leaf *x509.Certificate, bundle []byte) ([]*x509.Certificate, error) {
 	key := string(leaf.Raw) + string(bundle)
 	if chain, done := s.chains[key]; done {

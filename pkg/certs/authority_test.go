@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/pkg/certs"
 )
 
-// flaky is a store that can be switched off, and counts how often it is read.
+// flaky is a store that can fail. It counts its reads.
 type flaky struct {
 	certs.Store
 	away     atomic.Bool
@@ -40,7 +40,7 @@ func (f *flaky) Update(ctx context.Context, ca *certs.CA) (*certs.CA, error) {
 	return f.Store.Update(ctx, ca)
 }
 
-// step makes the clock tick and waits until the store has been read because of it.
+// step advances the clock and waits until the authority has read the store.
 func step(t *testing.T, c *clocktesting.FakeClock, store *flaky, d time.Duration) {
 	t.Helper()
 	loads := store.loads.Load()
@@ -99,7 +99,7 @@ func TestHandshakeAgainstTheBundle(t *testing.T) {
 	}
 }
 
-// shakeOn makes one handshake after the other until it is told to stop. None may go wrong.
+// shakeOn repeats handshakes until stop is called. Every handshake must succeed.
 func shakeOn(t *testing.T, shake func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -157,7 +157,7 @@ func TestLeafNeverOutlivesTheCA(t *testing.T) {
 	o := options(clock)
 	o.CAValidity = 10 * day
 	store := &flaky{Store: secretStore(fake.NewClientset())}
-	store.readOnly.Store(true) // Or another CA would take over.
+	store.readOnly.Store(true) // Otherwise the authority would rotate the CA.
 	a := newAuthority(t, store, o)
 	end := parse(t, a.Bundle())[0].NotAfter
 	logs := run(t, a, clock)

@@ -21,7 +21,7 @@ import (
 
 const serverName = "postern.postern-system.svc"
 
-// day is the unit in which certificates live.
+// day is the unit of validity periods.
 const day = 24 * time.Hour
 
 func options(c *clocktesting.FakeClock) certs.Options {
@@ -41,13 +41,13 @@ func newAuthority(t *testing.T, store certs.Store, o certs.Options) *certs.Autho
 	return a
 }
 
-// logging is the test's context with the test's log, which is shown only if the test goes wrong.
+// logging returns the test's context with the test's log, which is shown only if the test fails.
 func logging(t *testing.T) context.Context {
 	t.Helper()
 	return klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig()))
 }
 
-// leaf is the certificate that the source serves.
+// leaf returns the certificate that the source serves.
 func leaf(t *testing.T, source certs.Source) *x509.Certificate {
 	t.Helper()
 	cert, err := source.GetCertificate(nil)
@@ -57,7 +57,7 @@ func leaf(t *testing.T, source certs.Source) *x509.Certificate {
 	return cert.Leaf
 }
 
-// parse reads all certificates of a bundle.
+// parse returns all certificates of a bundle.
 func parse(t *testing.T, bundle []byte) []*x509.Certificate {
 	t.Helper()
 	var all []*x509.Certificate
@@ -71,7 +71,7 @@ func parse(t *testing.T, bundle []byte) []*x509.Certificate {
 	return all
 }
 
-// run starts the source, waits until its ticker ticks by the clock, and returns what it logs.
+// run starts the source, waits until its ticker uses the clock, and returns its log.
 func run(t *testing.T, source certs.Source, c *clocktesting.FakeClock) *logged {
 	t.Helper()
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
@@ -90,12 +90,13 @@ func run(t *testing.T, source certs.Source, c *clocktesting.FakeClock) *logged {
 
 type logged struct{ sink ktesting.Underlier }
 
-// count is how often a message was logged.
+// count returns the number of log lines with a message.
 func (l *logged) count(message string) int {
 	return bytes.Count([]byte(l.sink.GetBuffer().String()), []byte(message))
 }
 
-// wantOneOutage wants one message when the outage began and one when it ended, however long it was.
+// wantOneOutage checks that the log has one message for the begin and one message for the end of an outage of any
+// length.
 func wantOneOutage(t *testing.T, logs *logged) {
 	t.Helper()
 	eventually(t, "the recovery is logged", func() bool { return logs.count("refreshed again") == 1 })
@@ -112,10 +113,10 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("It never came about that %s", what)
+	t.Fatalf("Timed out waiting for: %s", what)
 }
 
-// together calls f n times at the same moment and returns the results.
+// together calls f n times concurrently and returns the results.
 func together[T any](n int, f func() T) []T {
 	results := make([]T, n)
 	start := make(chan struct{})
@@ -154,7 +155,7 @@ func listen(t *testing.T, source certs.Source) string {
 	return l.Addr().String()
 }
 
-// shake makes one handshake as the API server does: by name, against the bundle.
+// shake performs one handshake like the API server: it verifies the name and the bundle.
 func shake(ctx context.Context, address, name string, bundle []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {

@@ -8,7 +8,7 @@ import (
 	"github.com/postern-dev/postern/pkg/certs"
 )
 
-// TestFolderRotates replaces the CA of a folder, with the clients of a process that registers what it publishes.
+// TestFolderRotates rotates the CA in a folder. The clients trust the bundle that the process published before.
 func TestFolderRotates(t *testing.T) {
 	clock, dir := newClock(), t.TempDir()
 	o := options(clock)
@@ -26,7 +26,7 @@ func TestFolderRotates(t *testing.T) {
 			step(t, clock, store, d)
 			a.Held([][]byte{held})
 			if err := shake(t.Context(), address, serverName, held, clock.Now()); err != nil {
-				t.Fatalf("Handshake by what was published before: %v", err)
+				t.Fatalf("Handshake with the bundle that was published before: %v", err)
 			}
 			held = a.Bundle()
 			a.Held([][]byte{held})
@@ -35,7 +35,7 @@ func TestFolderRotates(t *testing.T) {
 	if bytes.Equal(first, read(t, dir, "ca.key")) {
 		t.Error("The CA was not replaced")
 	}
-	// A process that starts goes on from there.
+	// A new process continues with the rotated CA.
 	again := newAuthority(t, certs.NewDirStore(dir), o)
 	if !bytes.Equal(again.Bundle(), a.Bundle()) {
 		t.Error("The next process has another bundle")

@@ -28,7 +28,7 @@ func write(t *testing.T, name string, data []byte) {
 	}
 }
 
-// replaceFile puts a whole file in place of another, so that nobody reads half of it.
+// replaceFile replaces a file atomically, so that no reader sees a partial file.
 func replaceFile(t *testing.T, name string, data []byte) {
 	t.Helper()
 	write(t, name+".new", data)
@@ -57,7 +57,7 @@ func TestProcessesShareOneFolder(t *testing.T) {
 	}
 }
 
-// wantModes wants the folder to hold just these, with these permissions.
+// wantModes checks that the folder contains exactly these files, with these permissions.
 func wantModes(t *testing.T, dir string, want map[string]fs.FileMode) {
 	t.Helper()
 	got := map[string]fs.FileMode{}
@@ -80,7 +80,7 @@ func wantModes(t *testing.T, dir string, want map[string]fs.FileMode) {
 	}
 }
 
-// A process that stopped between the two files leaves a key, which is then the key of the CA.
+// A process that stops between writing the two files leaves a key. The next process uses this key for the CA.
 func TestKeyWithoutCertificateIsCompleted(t *testing.T) {
 	dir, clock := t.TempDir(), newClock()
 	newAuthority(t, certs.NewDirStore(dir), options(clock))
@@ -138,7 +138,7 @@ func TestBrokenFolders(t *testing.T) {
 	}
 }
 
-// wantFiles wants the folder to hold just these.
+// wantFiles checks that the folder contains exactly these files.
 func wantFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

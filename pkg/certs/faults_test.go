@@ -54,7 +54,7 @@ func (x *trial) pass(steps int, d time.Duration) {
 		for _, r := range x.replicas {
 			ready := r.Ready()
 			if err := x.verified(r); err != nil && ready == nil {
-				x.t.Fatalf("Replica %s is ready and serves what is not accepted: %v", r.name, err)
+				x.t.Fatalf("Replica %s is ready and serves a certificate that clients do not accept: %v", r.name, err)
 			}
 			if r.wasReady && ready != nil {
 				x.t.Fatalf("Replica %s is not ready any more: %v", r.name, ready)
@@ -80,7 +80,7 @@ func (x *trial) signer(r *replica) string {
 	return shortName(r.signed.cert)
 }
 
-// damage edits the Secret as somebody with the right to would.
+// damage edits the Secret like a user with permission to update it.
 func (x *trial) damage(edit func(data map[string][]byte)) {
 	secret := x.secret.DeepCopy()
 	edit(secret.Data)
@@ -100,7 +100,7 @@ func otherCA(t *testing.T, now time.Time) map[string][]byte {
 	return data
 }
 
-// TestFaultsOfTheSecret is the table of docs/operations.md.
+// TestFaultsOfTheSecret tests the table of faults in docs/operations.md.
 func TestFaultsOfTheSecret(t *testing.T) {
 	truncate := func(key string) func(*trial) {
 		return func(x *trial) {
@@ -109,9 +109,10 @@ func TestFaultsOfTheSecret(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		fault func(*trial)
-		// same is whether the CA is the same afterwards, with replicas that hold it and without.
+		// same and sameAlone report whether the CA is unchanged after the fault, with and without other replicas
+		// that hold the CA.
 		same, sameAlone bool
-		// stuck is what a replica that is alone says as long as the fault lasts.
+		// stuck is the readiness error of a single replica during the fault.
 		stuck string
 	}{
 		"nothing":                {func(*trial) {}, true, true, ""},
@@ -143,7 +144,7 @@ func TestFaultsOfTheSecret(t *testing.T) {
 			} else if err := comes.Ready(); err == nil || !strings.Contains(err.Error(), test.stuck) {
 				t.Errorf("With others the one that comes says %v, want %q", err, test.stuck)
 			}
-			// Those that hold the CA serve for as long as it takes.
+			// Replicas that hold the CA serve during the whole fault.
 			x.pass(30, 24*time.Hour/2)
 			for _, r := range x.replicas {
 				if err := r.Ready(); err != nil && r != comes {
@@ -174,7 +175,8 @@ func TestFaultsOfTheSecret(t *testing.T) {
 	}
 }
 
-// TestUninstalledSecretStaysDeleted is about replicas that still run: nothing is registered any more.
+// TestUninstalledSecretStaysDeleted checks that running replicas do not restore the Secret when no webhook is
+// registered.
 func TestUninstalledSecretStaysDeleted(t *testing.T) {
 	x := newTrial(t, 2)
 	for _, r := range x.replicas {
@@ -210,7 +212,7 @@ func TestExpired(t *testing.T) {
 	x.wantReady("A minute later")
 }
 
-// TestPhases has one webhook of three lack the new CA for an hour.
+// TestPhases withholds the new CA from one of three webhooks for an hour.
 func TestPhases(t *testing.T) {
 	x := newTrial(t, 2)
 	old := x.signer(x.replicas[0])
@@ -262,7 +264,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// TestYear replaces the CA again and again, with nobody asking for it.
+// TestYear checks that replicas rotate the CA regularly without a request.
 func TestYear(t *testing.T) {
 	x := newTrial(t, 2)
 	signers := map[string]bool{}

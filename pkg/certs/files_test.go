@@ -23,7 +23,8 @@ const filePoll = 5 * time.Second
 // pems holds the content of the three files.
 type pems struct{ bundle, cert, key []byte }
 
-// servingPair is what an Authority serves, as the files of somebody else: the bundle is the certificate itself.
+// servingPair returns the serving certificate of an Authority as externally provided files. The bundle is the
+// certificate itself.
 func servingPair(t *testing.T, a *certs.Authority) (bundle, cert, key []byte) {
 	t.Helper()
 	served, err := a.GetCertificate(nil)
@@ -78,7 +79,8 @@ func TestFilesAreReloaded(t *testing.T) {
 	}
 	accepted("with the first certificate")
 
-	// Written one after the other, the pair and then the certificate and its bundle do not fit for a while.
+	// The files are written one after the other, so first the key and the certificate, and then the certificate
+	// and the bundle do not match for a while.
 	write(t, filepath.Join(dir, "tls.key"), second.key)
 	write(t, filepath.Join(dir, "tls.crt"), second.cert[:40])
 	for range 3 {
@@ -99,7 +101,7 @@ func TestFilesAreReloaded(t *testing.T) {
 	wantOneOutage(t, logs)
 }
 
-// Kubernetes mounts a Secret as links to files in a folder that is itself a link, and swaps that one.
+// Kubernetes mounts a Secret as links to files in a linked folder, and replaces the link to the folder.
 func TestFilesFollowASwappedLink(t *testing.T) {
 	clock, dir := newClock(), t.TempDir()
 	first, second := issued(t, clock), issued(t, clock)
@@ -199,7 +201,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// TestFilesWaitForTheirClients has another CA in the files, which clients do not hold yet.
+// TestFilesWaitForTheirClients replaces the files with files of a CA that clients do not trust yet.
 func TestFilesWaitForTheirClients(t *testing.T) {
 	clock, dir := newClock(), t.TempDir()
 	old, next := issued(t, clock), issued(t, clock)

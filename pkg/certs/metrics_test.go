@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/pkg/certs"
 )
 
-// TestWriteBackIsCounted loses the Secret under a replica that is registered.
+// TestWriteBackIsCounted deletes the Secret of a registered replica.
 func TestWriteBackIsCounted(t *testing.T) {
 	clock, registry := newClock(), metrics.NewKubeRegistry()
 	secrets := secretStore(fake.NewClientset())
@@ -36,11 +36,11 @@ func TestWriteBackIsCounted(t *testing.T) {
 	}
 	ca, err := secrets.Load(t.Context())
 	if err != nil || ca == nil {
-		t.Errorf("Loading what was written back: %v", err)
+		t.Errorf("Loading the restored CA: %v", err)
 	}
 }
 
-// value is that of a series with one label, or without.
+// value returns the value of a metric with the given label value, or without a label.
 func value(t *testing.T, registry metrics.KubeRegistry, name, label string) float64 {
 	t.Helper()
 	families, err := registry.Gather()

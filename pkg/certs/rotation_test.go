@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/pkg/certs"
 )
 
-// The CA is replaced as Store describes: at every step clients that hold the bundle of the step before, or of
-// this one, accept the server.
+// TestReplacedCA rotates the CA as documented at Store. In every step, clients with the bundle of the previous or
+// the current step accept the server.
 func TestReplacedCA(t *testing.T) {
 	clock, dir, nextDir := newClock(), t.TempDir(), t.TempDir()
 	a := newAuthority(t, certs.NewDirStore(dir), options(clock))

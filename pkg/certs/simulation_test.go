@@ -12,9 +12,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestSimulation has replicas start, die and rotate while somebody deletes, truncates and replaces the Secret, takes
-// away the right to write it and the API server itself. At every step every replica that is ready serves what every
-// registered webhook accepts, and one that was ready stays so. In the end, when all is well again, all replicas are ready. POSTERN_SEED repeats one run.
+// TestSimulation starts, stops and rotates replicas in random order. Meanwhile the Secret is deleted, truncated,
+// replaced and made read-only, and the API server becomes unreachable. After every step, every registered webhook
+// accepts the certificate of every ready replica, and a ready replica stays ready. After all faults have ended,
+// all replicas are ready. POSTERN_SEED repeats one run.
 func TestSimulation(t *testing.T) {
 	seeds := []uint64{}
 	if text := os.Getenv("POSTERN_SEED"); text != "" {
@@ -81,7 +82,7 @@ func (s *simulation) run(t *testing.T) {
 	s.allReady(t)
 }
 
-// pause is mostly the interval at which replicas look, and sometimes days.
+// pause returns the refresh interval of replicas in most cases, and otherwise minutes or hours.
 func (s *simulation) pause() time.Duration {
 	switch s.rand.IntN(12) {
 	case 0:
@@ -98,7 +99,7 @@ func (s *simulation) note(format string, args ...any) {
 	s.history = append(s.history, fmt.Sprintf("%s step %d: ", s.clock.Now().Format(time.RFC3339), s.steps)+fmt.Sprintf(format, args...))
 }
 
-// happen is one event. An API server that is away comes back soon: without it nothing is called either.
+// happen causes one event. An unreachable API server returns soon, because it calls no webhooks meanwhile.
 func (s *simulation) happen(t *testing.T) {
 	t.Helper()
 	switch event := s.rand.IntN(9); event {
@@ -163,19 +164,19 @@ func (s *simulation) add(t *testing.T) {
 	s.elect()
 }
 
-// elect has the first replica register, as the router would of several in one rollout that agree.
+// elect makes the first replica the only one that registers, like the router does for the replicas of one rollout.
 func (s *simulation) elect() {
 	for i, r := range s.replicas {
 		r.registers = i == 0
 	}
 }
 
-// step lets time pass and has the replicas work in any order.
+// step advances the time and runs the replicas in random order.
 func (s *simulation) step(t *testing.T, d time.Duration) {
 	t.Helper()
 	s.steps++
 	for d > 0 {
-		// Long pauses pass in pieces, so that nobody misses a renewal.
+		// Long pauses are divided, so that no replica misses a renewal.
 		piece := min(d, time.Hour)
 		d -= piece
 		s.clock.Step(piece)
@@ -193,7 +194,7 @@ func (s *simulation) work(t *testing.T) {
 		r := s.replicas[i]
 		s.look(r)
 		s.check(t, "after "+r.name+" looked")
-		_ = r.refresh(ctx) // What it could not do shows in the end.
+		_ = r.refresh(ctx) // A permanent failure makes the final check fail.
 		s.check(t, "after "+r.name+" refreshed")
 		s.look(r)
 		s.check(t, "after "+r.name+" looked again")
@@ -218,7 +219,7 @@ func (s *simulation) check(t *testing.T, when string) {
 		s.ready++
 		if err := s.verified(r); err != nil && !s.away {
 			s.tell(t)
-			t.Fatalf("Step %d, %s: replica %s is ready and serves what is not accepted: %v", s.steps, when, r.name, err)
+			t.Fatalf("Step %d, %s: replica %s is ready and serves a certificate that clients do not accept: %v", s.steps, when, r.name, err)
 		}
 	}
 }
@@ -230,7 +231,7 @@ func (s *simulation) tell(t *testing.T) {
 	}
 }
 
-// settleDown ends all faults, and lets the replicas work until they are done.
+// settleDown ends all faults, and runs the replicas for five minutes.
 func (s *simulation) settleDown(t *testing.T) {
 	t.Helper()
 	s.away, s.readOnly, s.faulty = false, false, false

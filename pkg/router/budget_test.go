@@ -34,8 +34,8 @@ func inFlight(t *testing.T, s *server) (requests, bytes float64) {
 	return counts["postern_webhook_requests_in_flight mutate /pods"], counts["postern_webhook_bytes_in_flight"]
 }
 
-// TestBytesInFlight is about 100 MiB, of which 75 are for what requests are decoded
-// into, and three quarters of these for ordinary requests.
+// TestBytesInFlight uses a limit of 100 MiB. 75 MiB are for decoded objects, and three quarters of these are for
+// ordinary requests.
 func TestBytesInFlight(t *testing.T) {
 	release := make(chan struct{})
 	s := serveLimited(t, router.Limits{Bytes: 100 << 20}, heavy(20<<20, release))
@@ -95,8 +95,8 @@ func TestBytesAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestMoreThanThereIs sends a request that needs more than the limit of its class. The
-// request takes the whole limit.
+// TestMoreThanThereIs sends a request that needs more than the limit of its class. The request reserves the whole
+// limit.
 func TestMoreThanThereIs(t *testing.T) {
 	release := make(chan struct{})
 	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, heavy(1<<40, release))
@@ -112,7 +112,8 @@ func TestMoreThanThereIs(t *testing.T) {
 	}
 }
 
-// TestWeightOfAServiceThatDoesNotSay is by the length of the objects.
+// TestWeightOfAServiceThatDoesNotSay checks that requests to a service without Weigh are weighed by the length of
+// their objects.
 func TestWeightOfAServiceThatDoesNotSay(t *testing.T) {
 	release := make(chan struct{})
 	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, service(blocking(release)))
@@ -126,8 +127,8 @@ func TestWeightOfAServiceThatDoesNotSay(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesDoNotHoldEverything has one source send most of many bodies, and stop.
-// Another one must be served meanwhile.
+// TestSlowBodiesDoNotHoldEverything sends many incomplete bodies from one source. The router must serve another
+// source meanwhile.
 func TestSlowBodiesDoNotHoldEverything(t *testing.T) {
 	s := serveLimited(t, router.Limits{Bytes: 64 << 20, ReadTimeout: 3 * time.Second}, service(allow))
 	config := s.Client().Transport.(*http.Transport).TLSClientConfig
@@ -144,7 +145,7 @@ func TestSlowBodiesDoNotHoldEverything(t *testing.T) {
 	if _, held := inFlight(t, s); held > 8<<20 {
 		t.Errorf("Got %v bytes held by one source, want 8 MiB at most", held)
 	}
-	// Another address of this machine, where loopback has several.
+	// The other source is another loopback address, if the machine has several.
 	transport := s.Client().Transport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
 	transport.DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext
@@ -159,7 +160,7 @@ func TestSlowBodiesDoNotHoldEverything(t *testing.T) {
 	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
 }
 
-// TestValuesThatCannotBeStored has more of them than the largest object has bytes.
+// TestValuesThatCannotBeStored sends an object with more JSON values than the largest storable object has bytes.
 func TestValuesThatCannotBeStored(t *testing.T) {
 	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		t.Error("It was decided")

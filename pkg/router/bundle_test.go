@@ -31,7 +31,7 @@ func TestReplacedCA(t *testing.T) {
 	early.bundle.(*bundle).replace("new")
 	mustSync(t, early, c)
 	if got, want := registeredBundle(t, c), string(cert("new", "ca")); got != want {
-		t.Errorf("Got the bundle %q when nobody wants the old CA any more, want %q for a while", got, want)
+		t.Errorf("Got the bundle %q when no replica uses the old CA any more, want %q for a while", got, want)
 	}
 	late.pass(surplusTime)
 	mustSync(t, late, c)
@@ -114,7 +114,7 @@ func TestHeldIsWhatCallsUs(t *testing.T) {
 	if err := c.Tracker().Add(theirs); err != nil {
 		t.Fatal(err)
 	}
-	// One that registers nothing sees it as well.
+	// A replica that registers nothing sees the same bundles.
 	replica.fleet().set(yields)
 	for name, r := range map[string]*Registrar{"the one that registers": r, "another": replica} {
 		mustSync(t, r, c)
@@ -167,7 +167,8 @@ func TestNewCAIsIntroduced(t *testing.T) {
 	}
 }
 
-// TestNoBundleIsIntroducedIntoAnEmptyOne would take away the trust in what the API server's system trusts.
+// TestNoBundleIsIntroducedIntoAnEmptyOne checks that a webhook without a bundle gets none. A bundle would replace
+// the system's root CAs, which the API server uses for this webhook.
 func TestNoBundleIsIntroducedIntoAnEmptyOne(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	registers := newRegistrar(t, c, nil)
@@ -182,7 +183,7 @@ func TestNoBundleIsIntroducedIntoAnEmptyOne(t *testing.T) {
 	}
 }
 
-// TestBundleIsDropped is a switch to a certificate that the API server's system trusts.
+// TestBundleIsDropped switches to a certificate that the system's root CAs trust.
 func TestBundleIsDropped(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	mustSync(t, newRegistrar(t, c, nil), c)

@@ -64,7 +64,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	return c
 }
 
-// merge is what server-side apply does to maps and lists of named items.
+// merge merges maps and lists of named items like server-side apply.
 func merge(have, want any) any {
 	if w, ok := want.(map[string]any); ok {
 		if h, ok := have.(map[string]any); ok {
@@ -110,7 +110,7 @@ func (c *cluster) registered(t *testing.T, kind, name string) *unstructured.Unst
 	return obj.(*unstructured.Unstructured)
 }
 
-// stores are caches of what is there at this moment.
+// stores returns caches of the stored configurations.
 func (c *cluster) stores(t *testing.T, r *Registrar) map[string]cache.Store {
 	t.Helper()
 	out := map[string]cache.Store{}
@@ -121,7 +121,7 @@ func (c *cluster) stores(t *testing.T, r *Registrar) map[string]cache.Store {
 		}
 		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		for _, item := range list.(*unstructured.UnstructuredList).Items {
-			if item.GetLabels()[ManagedByLabel] == ManagedBy && item.GetLabels()[NamespaceLabel] == r.deployment.Namespace { // As the informers select.
+			if item.GetLabels()[ManagedByLabel] == ManagedBy && item.GetLabels()[NamespaceLabel] == r.deployment.Namespace { // Like the selector of the informers.
 				_ = store.Add(item.DeepCopy())
 			}
 		}
@@ -130,13 +130,13 @@ func (c *cluster) stores(t *testing.T, r *Registrar) map[string]cache.Store {
 	return out
 }
 
-// bundle is a Bundle that a test replaces.
+// bundle is a Bundle that a test can replace.
 type bundle struct {
 	mu      sync.Mutex
 	data    []byte
 	keys    [][]byte
 	changed chan struct{}
-	// held is what the registrar saw registered last.
+	// held contains the registered bundles that the registrar reported last.
 	held [][]byte
 }
 
@@ -170,7 +170,7 @@ func (b *bundle) Changed() <-chan struct{} {
 	return b.changed
 }
 
-// Held wants every CA of the bundle in every webhook.
+// Held returns the bundle if a registered bundle lacks one of its CAs, and nil otherwise.
 func (b *bundle) Held(registered [][]byte) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -107,8 +107,8 @@ func TestPanicIsAFailure(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfAFuncThatIgnoresIt must be answered although the func never
-// comes back, and must not keep others waiting.
+// TestDeadlineOfAFuncThatIgnoresIt calls a func that never returns. The router must answer the request, and must
+// not delay other requests.
 func TestDeadlineOfAFuncThatIgnoresIt(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
@@ -144,7 +144,7 @@ func TestSharedResponse(t *testing.T) {
 	}
 }
 
-// TestRequestsDoNotShareBuffers keeps what was decoded while others are.
+// TestRequestsDoNotShareBuffers checks that concurrent requests do not overwrite each other's decoded objects.
 func TestRequestsDoNotShareBuffers(t *testing.T) {
 	s := serve(t, service(func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"object": string(ar.Object.Raw), "name": ar.Name}}

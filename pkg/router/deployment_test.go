@@ -25,7 +25,7 @@ func rule(group string, resources ...string) admissionregistrationv1.RuleWithOpe
 	}
 }
 
-// bareService has of its configurations only what nobody else can know.
+// bareService sets only the fields of its configurations that have no default.
 func bareService() AdmissionService {
 	return AdmissionService{
 		Path: "/pods",
@@ -142,8 +142,8 @@ func TestExclusions(t *testing.T) {
 	}
 }
 
-// TestExclusionsExclude evaluates the expressions as the API server does: an
-// error, such as for a field that is not there, would refuse the request.
+// TestExclusionsExclude evaluates the expressions as the API server does. An error, for example a missing field,
+// would deny the request.
 func TestExclusionsExclude(t *testing.T) {
 	d := Deployment{Namespace: "postern-system", ExemptNamespaces: []string{"kube-system"}}
 	conditions := d.matchConditions([]admissionregistrationv1.RuleWithOperations{rule("*", "*/*")}, nil)

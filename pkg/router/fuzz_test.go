@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// FuzzDecodeReview sends any body: the answer is a review with the uid of the
-// request, or an error in plain text that blames the sender.
+// FuzzDecodeReview sends any body. The answer is a review with the uid of the request, or a plain-text error with
+// a 4xx code.
 func FuzzDecodeReview(f *testing.F) {
 	f.Add(review(f, "u-1"))
 	for _, seed := range []string{
@@ -44,7 +44,7 @@ func FuzzDecodeReview(f *testing.F) {
 		switch w.Code {
 		case http.StatusOK:
 			if notJSON != nil || sent.Request == nil {
-				t.Fatalf("Got 200 for what has no request (%v)", notJSON)
+				t.Fatalf("Got 200 for a body without a request (%v)", notJSON)
 			}
 			uid, known := sent.Request.UID.(string)
 			if known {

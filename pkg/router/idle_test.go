@@ -11,9 +11,8 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// TestHalvesThatAreNotEnabledAdmit is about a rollout that enables a family. The
-// API server calls the family as soon as the new replica has registered it, and
-// the Service sends half of these calls to the old replica.
+// TestHalvesThatAreNotEnabledAdmit covers a rollout that enables a family. The API server calls the family as soon
+// as the new replica has registered it, and the Service sends half of these calls to the old replica.
 func TestHalvesThatAreNotEnabledAdmit(t *testing.T) {
 	mutateOnly := service(answering(&admissionv1.AdmissionResponse{}))
 	mutateOnly.Validate, mutateOnly.ValidatingConfig = nil, nil

@@ -146,7 +146,7 @@ func TestTimeouts(t *testing.T) {
 	}))
 	for _, c := range []struct {
 		query string
-		most  time.Duration // The answer needs some of it to get there.
+		most  time.Duration // The rest is for the transfer of the answer.
 	}{
 		{"", 9500 * time.Millisecond},
 		{"?", 9500 * time.Millisecond},
@@ -174,7 +174,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestContentLengthsThatLie goes below net/http's client, which does not lie.
+// TestContentLengthsThatLie uses a plain connection, because net/http's client sends only correct lengths.
 func TestContentLengthsThatLie(t *testing.T) {
 	s := serve(t, service(allow))
 	full := review(t, "u-1")
@@ -207,8 +207,8 @@ func TestContentLengthsThatLie(t *testing.T) {
 	}
 }
 
-// TestBodyThatNeverEnds is one of which nothing comes after the first bytes: it
-// must not be waited for longer than the time-out says.
+// TestBodyThatNeverEnds sends only the first bytes of a body. The router must not wait for the rest longer than
+// the time-out.
 func TestBodyThatNeverEnds(t *testing.T) {
 	s := serve(t, service(allow))
 	r, w := io.Pipe()

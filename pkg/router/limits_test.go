@@ -77,7 +77,7 @@ func TestSlotOutlivesTheAnswer(t *testing.T) {
 	s.admit(t, "/pods/mutate", "u")
 }
 
-// TestSlotAfterPanic is a func that panics after its deadline.
+// TestSlotAfterPanic covers a func that panics after its deadline.
 func TestSlotAfterPanic(t *testing.T) {
 	calls := 0
 	s := serveLimited(t, router.Limits{Requests: 1}, service(func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -92,8 +92,8 @@ func TestSlotAfterPanic(t *testing.T) {
 	s.admit(t, "/pods/mutate", "u")
 }
 
-// TestBodiesTakeNoSlots is 100 senders of one byte. Others must be served beside
-// them, and none of them may hold its connection for long.
+// TestBodiesTakeNoSlots opens 100 connections that send one byte of a body. The router must serve other requests,
+// and must close these connections soon.
 func TestBodiesTakeNoSlots(t *testing.T) {
 	s := serveLimited(t, router.Limits{Requests: 2, ReadTimeout: time.Second}, service(allow))
 	start := time.Now()
@@ -118,7 +118,7 @@ func TestBodiesTakeNoSlots(t *testing.T) {
 	}
 }
 
-// TestReadTimeoutIsForTheBody is a decision that takes longer than a body may.
+// TestReadTimeoutIsForTheBody covers a decision that takes longer than the time-out of a body.
 func TestReadTimeoutIsForTheBody(t *testing.T) {
 	s := serveLimited(t, router.Limits{ReadTimeout: 100 * time.Millisecond}, service(func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		select {
@@ -134,13 +134,13 @@ func TestReadTimeoutIsForTheBody(t *testing.T) {
 	}
 }
 
-// reviewOf is a review of a user's request.
+// reviewOf returns a review of a user's request.
 func reviewOf(t *testing.T, user authenticationv1.UserInfo) []byte {
 	t.Helper()
 	return encode(t, &admissionv1.AdmissionRequest{UID: "u", UserInfo: user})
 }
 
-// TestSystemShare fills the slots that ordinary requests may take.
+// TestSystemShare fills the slots for ordinary requests.
 func TestSystemShare(t *testing.T) {
 	release := make(chan struct{})
 	started := make(chan struct{})
@@ -189,8 +189,8 @@ func TestSystemShare(t *testing.T) {
 	}
 }
 
-// TestUnavailableIsRepeated is about the answers that client-go repeats, if they
-// say when.
+// TestUnavailableIsRepeated checks the Retry-After header. client-go repeats a request after an answer with this
+// header.
 func TestUnavailableIsRepeated(t *testing.T) {
 	for code, want := range map[int32]string{500: "", 503: "1", 504: ""} {
 		s := serve(t, service(answering(&admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: "no"}})))
@@ -200,18 +200,17 @@ func TestUnavailableIsRepeated(t *testing.T) {
 	}
 }
 
-// await waits for what comes soon after an answer.
+// await waits until a condition holds that may become true shortly after an answer.
 func await(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("It did not come to this")
+			t.Fatal("Timed out waiting for the condition")
 		}
 	}
 }
 
-// TestStrangersDoNotFillTheLog sends requests that cannot be decided and bodies
-// that are not reviews.
+// TestStrangersDoNotFillTheLog sends requests whose decision fails and bodies that are not reviews.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		panic("on purpose")
@@ -228,6 +227,6 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond)
 	s.post(t, "/broken/mutate", bytes.NewReader(review(t, "u")))
 	if got := s.log.String(); !strings.Contains(got, "suppressed=9") && !strings.Contains(got, "suppressed=4") {
-		t.Errorf("Got no line that counts what was suppressed:\n%s", got)
+		t.Errorf("Got no line with the number of suppressed lines:\n%s", got)
 	}
 }

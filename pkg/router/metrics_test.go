@@ -15,9 +15,8 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// counts returns the values of all counters and gauges, and how often histograms
-// observed something, by their names and the values of their labels in the order
-// of the labels' names.
+// counts returns the values of all counters and gauges and the counts of histograms, by metric name and label
+// values, in the order of the label names.
 func (s *server) counts(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := s.registry.Gather()
@@ -82,7 +81,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNoMetrics is for those who embed the router and count nothing.
+// TestNoMetrics uses the router without metrics.
 func TestNoMetrics(t *testing.T) {
 	if _, err := router.New([]router.AdmissionService{service(allow)}, nil); err != nil {
 		t.Fatal(err)
@@ -137,8 +136,7 @@ func TestServicesThatCannotWork(t *testing.T) {
 	}
 }
 
-// TestPathsDoNotCollide is about two services of which one's path begins with the
-// other's.
+// TestPathsDoNotCollide uses two services. The path of one service is a prefix of the other path.
 func TestPathsDoNotCollide(t *testing.T) {
 	named := func(path string) router.AdmissionService {
 		return router.AdmissionService{Path: path, MutatingConfig: config(strings.ReplaceAll(path, "/", "x")), Mutate: answering(&admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{path}})}

@@ -9,12 +9,12 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// envelope is a review with these members of its request.
+// envelope returns a review with the given members of its request.
 func envelope(members string) string {
 	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",` + members + `}}`
 }
 
-// TestPartsAreTheWhole decodes bodies in parts and as a whole.
+// TestPartsAreTheWhole compares decoding a body in parts with decoding the whole body.
 func TestPartsAreTheWhole(t *testing.T) {
 	for name, c := range map[string]struct {
 		body  string
@@ -55,8 +55,8 @@ func TestPartsAreTheWhole(t *testing.T) {
 	}
 }
 
-// comparePartsToWhole reports whether a body was decoded in parts. If so, it is
-// what it is as a whole.
+// comparePartsToWhole reports whether a body was decoded in parts. If so, it checks that decoding the whole body
+// has the same result.
 func comparePartsToWhole(t *testing.T, body []byte) bool {
 	t.Helper()
 	var got, want admissionv1.AdmissionReview
@@ -72,7 +72,7 @@ func comparePartsToWhole(t *testing.T, body []byte) bool {
 	return true
 }
 
-// FuzzDecodeParts decodes any body in parts and as a whole.
+// FuzzDecodeParts compares both ways of decoding for any body.
 func FuzzDecodeParts(f *testing.F) {
 	for _, members := range []string{`"object":{}`, `"object":{},"oldObject":[]`, `"object":1,"object":2`, `"oldObject":null,"obj\u0065ct":""`} {
 		f.Add([]byte(envelope(members)))

@@ -48,8 +48,8 @@ func TestProbe(t *testing.T) {
 		{"a URL that is not ready", Deployment{URL: s.URL}, ours, false, "status 503"},
 		{"another CA", Deployment{URL: s.URL}, newBundle(), true, "certificate signed by unknown authority"},
 		{"a bundle that is none", Deployment{URL: s.URL}, broken, true, "the CA bundle holds no certificate"},
-		// The certificate of httptest is for 127.0.0.1 and example.com, so the name
-		// that a Service has is what it is refused for.
+		// The certificate of httptest is for 127.0.0.1 and example.com, so it is rejected for the name of a
+		// Service.
 		{"a service", Deployment{Namespace: "ns", Service: "web", Port: int32(port)}, ours, true, "not web.ns.svc"},
 		{"no service", Deployment{Namespace: "ns", Service: "none", Port: int32(port)}, ours, true, "reading service ns/none"},
 	} {

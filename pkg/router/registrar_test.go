@@ -280,7 +280,7 @@ func TestSyncTellsWhatFailed(t *testing.T) {
 	r := newRegistrar(t, c, nil)
 	_, err := r.sync(t.Context(), c.stores(t, r))
 	if err == nil || !strings.Contains(err.Error(), "applying ValidatingWebhookConfiguration postern-pods: no room") {
-		t.Errorf("Got the error %v, want what could not be applied", err)
+		t.Errorf("Got the error %v, want an error that names the configuration", err)
 	}
 	if c.registered(t, mutatingKind, "postern-pods") == nil {
 		t.Error("One failure kept the other configuration from being registered")

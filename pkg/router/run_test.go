@@ -43,7 +43,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// quiet waits until nothing was applied for a while.
+// quiet waits until no configuration has been applied for a while.
 func quiet(t *testing.T, c *cluster) {
 	t.Helper()
 	last, since := len(c.applies()), time.Now()
@@ -113,7 +113,7 @@ func TestRunRegistersWhenReachable(t *testing.T) {
 	eventually(t, "the metrics say so", func() bool { got := registered(); return len(got) == 2 && got[0]+got[1] == 2 })
 }
 
-// trimsSoon is a Deployment that keeps a CA in nobody's bundle for a second only.
+// trimsSoon removes a registered CA that is in no replica's bundle after one second.
 func trimsSoon(d *Deployment, _ *AdmissionService) { d.KeepCAs = time.Second }
 
 func TestRunRestores(t *testing.T) {
@@ -124,13 +124,13 @@ func TestRunRestores(t *testing.T) {
 	if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what was deleted is back", func() bool { return c.isRegistered(t, r) })
+	eventually(t, "the deleted configuration is restored", func() bool { return c.isRegistered(t, r) })
 	edited := c.registered(t, validatingKind, "postern-pods").DeepCopy()
 	webhookField("Fail", "failurePolicy")(edited)
 	if err := c.Tracker().Update(resources()[validatingKind], edited, ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what was edited is as it was", func() bool {
+	eventually(t, "the edited configuration is restored", func() bool {
 		webhooks, _, _ := unstructured.NestedSlice(c.registered(t, validatingKind, "postern-pods").Object, "webhooks")
 		return asMap(webhooks[0])["failurePolicy"] == "Ignore"
 	})
@@ -143,7 +143,7 @@ func TestRunRestores(t *testing.T) {
 	quiet(t, c)
 }
 
-// hastyBundle is replaced the moment it was read.
+// hastyBundle is replaced immediately after its first read.
 type hastyBundle struct {
 	*bundle
 
@@ -158,7 +158,7 @@ func (h *hastyBundle) Bundle() []byte {
 	return data
 }
 
-// TestRunMissesNoBundle has nothing to repair, so that no event comes to help.
+// TestRunMissesNoBundle starts with a correct registration, so that no event of a configuration triggers a sync.
 func TestRunMissesNoBundle(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	mustSync(t, newRegistrar(t, c, nil), c)

@@ -16,7 +16,7 @@ import (
 
 const segmentReview = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u"}}`
 
-// TestStrangersAreNotServed is about callers that do not know the registered path.
+// TestStrangersAreNotServed covers callers that do not know the registered path.
 func TestStrangersAreNotServed(t *testing.T) {
 	keys := [][]byte{[]byte("new"), []byte("old")}
 	service := bareService()
@@ -79,8 +79,7 @@ func registeredPath(t *testing.T, c *cluster) string {
 	return path
 }
 
-// TestReplacedPathKey is about replicas that learn of a new key one after the
-// other, while each accepts both keys.
+// TestReplacedPathKey covers replicas that learn of a new key one after the other, while each accepts both keys.
 func TestReplacedPathKey(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	early, late := newRegistrar(t, c, nil), newRegistrar(t, c, nil)

@@ -23,7 +23,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// server is a router behind TLS, that speaks HTTP/2 and HTTP/1.1.
+// server serves a router over TLS, with HTTP/2 and HTTP/1.1.
 type server struct {
 	*httptest.Server
 
@@ -31,7 +31,7 @@ type server struct {
 	log      *logBuffer
 }
 
-// logBuffer is written by several goroutines.
+// logBuffer is a buffer that is safe for concurrent use.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -70,7 +70,7 @@ func serveLimited(t *testing.T, limits router.Limits, services ...router.Admissi
 	return s
 }
 
-// service is at /pods, with both halves.
+// service returns a service at /pods with both halves.
 func service(f router.AdmitFunc) router.AdmissionService {
 	return router.AdmissionService{
 		Path: "/pods", Mutate: f, Validate: f,
@@ -83,12 +83,12 @@ func allow(context.Context, *admissionv1.AdmissionRequest) *admissionv1.Admissio
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// answering is an AdmitFunc with one answer.
+// answering returns an AdmitFunc that always returns resp.
 func answering(resp *admissionv1.AdmissionResponse) router.AdmitFunc {
 	return func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return resp }
 }
 
-// review is one with the uid, about a pod.
+// review returns a review with the uid, for a pod.
 func review(tb testing.TB, uid string) []byte {
 	tb.Helper()
 	return encode(tb, &admissionv1.AdmissionRequest{
@@ -97,7 +97,7 @@ func review(tb testing.TB, uid string) []byte {
 	})
 }
 
-// encode makes a review of a request.
+// encode returns a review that contains the request.
 func encode(tb testing.TB, ar *admissionv1.AdmissionRequest) []byte {
 	tb.Helper()
 	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: ar})
@@ -107,7 +107,7 @@ func encode(tb testing.TB, ar *admissionv1.AdmissionRequest) []byte {
 	return body
 }
 
-// answer is what came back.
+// answer is the answer to an HTTP request.
 type answer struct {
 	code   int
 	header http.Header
@@ -140,7 +140,7 @@ func (s *server) do(t *testing.T, req *http.Request) answer {
 	return answer{resp.StatusCode, resp.Header, string(data), resp.Proto}
 }
 
-// admit sends a review and returns its response, which must be a proper one.
+// admit sends a review and returns its response. The response must be valid.
 func (s *server) admit(t *testing.T, path, uid string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	a := s.send(t, http.MethodPost, path, bytes.NewReader(review(t, uid)))
@@ -150,7 +150,7 @@ func (s *server) admit(t *testing.T, path, uid string) *admissionv1.AdmissionRes
 	return response(t, a, uid)
 }
 
-// response is what every answer with status 200 must hold.
+// response checks an answer with status 200, and returns the response in it.
 func response(tb testing.TB, a answer, uid string) *admissionv1.AdmissionResponse {
 	tb.Helper()
 	var got admissionv1.AdmissionReview

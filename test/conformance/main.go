@@ -139,9 +139,8 @@ func nameEvents(request map[string]any) {
 	}
 }
 
-// complete adds to an object the numbers and booleans that the encoding of its type
-// has and the object lacks. An object whose type is not in k8s.io/api, or that does not
-// decode, is left alone.
+// complete adds the numbers and booleans that the encoding of its type always has to an object that
+// lacks them. It does not change an object that is not in k8s.io/api or does not decode.
 func complete(object map[string]any) error {
 	apiVersion, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
@@ -167,7 +166,7 @@ func complete(object map[string]any) error {
 	return nil
 }
 
-// prune removes null, "" and what is empty without them, and returns the rest, or nil.
+// prune removes null, "" and values that are empty without them. It returns the rest, or nil.
 func prune(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

@@ -64,8 +64,9 @@ func (c *ControlPlane) controllerManagerArgs() []string {
 	}
 }
 
-// override returns theirs and the flags of ours that theirs does not set. Passing both to the server does not
-// work, because the server merges a list flag that is given twice.
+// override returns the flags in theirs, and the flags in ours that theirs does not set. Passing all
+// flags to the server does not work, because the server merges the values of a list flag that is
+// set twice.
 func override(ours, theirs []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(ours), func(flag string) bool {
 		return slices.ContainsFunc(theirs, func(other string) bool { return flagName(other) == flagName(flag) })

@@ -43,8 +43,8 @@ webhooks:
 // marker is a request that the hook receives and that no plugin denies.
 const marker = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "marker", "labels": {"demo.postern.dev/rewind": "true"}}}`
 
-// hook is a webhook server that sets the pull policy of labelled pods back to IfNotPresent. It stands for a
-// third-party webhook that conflicts with Postern.
+// hook is a webhook server that sets the pull policy of labelled pods back to IfNotPresent. It
+// simulates a third-party webhook that conflicts with Postern.
 type hook struct {
 	server             *http.Server
 	mutated, validated atomic.Bool

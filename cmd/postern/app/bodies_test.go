@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// TestSecretsAreNotLogged reads and writes one with the highest verbosity.
+// TestSecretsAreNotLogged reads and writes a Secret with the highest verbosity.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const key = "c2VjcmV0LWtleQ=="
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -30,7 +30,7 @@ func serveOn(t *testing.T, perSource int, h http.Handler) (*http.Server, *connec
 	return srv, conns
 }
 
-// far is a connection that delays every byte in both directions.
+// far is a connection with a delay in both directions.
 type far struct {
 	net.Conn
 
@@ -111,13 +111,13 @@ func (f *far) Read(p []byte) (int, error) {
 
 func (f *far) Close() error { return f.close() }
 
-// errElsewhere is for requests that need a new connection once the cluster knows that
-// the replica goes: another replica gets them.
+// errElsewhere is the error of requests that need a new connection after the cluster has removed the replica
+// from the endpoints. Another replica would get these requests.
 var errElsewhere = errors.New("another replica has it")
 
-// drainUnderLoad has clients send requests now and then, from far away, until some time
-// after the replica was told to go. They close idle connections as an API server does,
-// only sooner. It returns how many requests were answered, and how many lost.
+// drainUnderLoad runs clients that send requests at intervals over a slow network, until some time after the
+// replica begins to shut down. They close idle connections like an API server, but sooner. It returns the
+// numbers of answered and lost requests.
 func drainUnderLoad(t *testing.T, wait time.Duration) (answered, lost int64) {
 	t.Helper()
 	h := &health{}
@@ -167,9 +167,8 @@ func drainUnderLoad(t *testing.T, wait time.Duration) (answered, lost int64) {
 	return good.Load(), bad.Load()
 }
 
-// TestNoRequestIsLostInADrain compares what is lost if connections are closed at once
-// with what is lost if their clients close them. Ten runs make it likely that the first
-// loses some.
+// TestNoRequestIsLostInADrain compares two ways to drain a replica: closing connections at once, which loses
+// requests, and waiting until the clients close them, which must lose none.
 func TestNoRequestIsLostInADrain(t *testing.T) {
 	for range 3 {
 		answered, lost := drainUnderLoad(t, 0)
@@ -188,8 +187,7 @@ func TestNoRequestIsLostInADrain(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatStay checks that the drain closes the remaining connections in the
-// end.
+// TestConnectionsThatStay checks that the drain finally closes the remaining connections.
 func TestConnectionsThatStay(t *testing.T) {
 	o := &options{shutdownConnections: 300 * time.Millisecond}
 	srv, conns := serveOn(t, 0, http.NotFoundHandler())
@@ -261,8 +259,8 @@ func TestConnectionsPerSource(t *testing.T) {
 	}
 }
 
-// TestListenerIsClosedTwice is a drain that has nothing to wait for: the server closes
-// the listener right after the drain did, which is no failure.
+// TestListenerIsClosedTwice covers a drain without connections. The server closes the listener again after
+// the drain, which is not an error.
 func TestListenerIsClosedTwice(t *testing.T) {
 	_, conns := serveOn(t, 0, http.NotFoundHandler())
 	for range 2 {

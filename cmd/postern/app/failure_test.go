@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions"
 )
 
-// TestFailureEndsTheProcess takes the secure port away from a process that also
-// serves health: it must not live on without the one.
+// TestFailureEndsTheProcess closes the secure port of a process that also serves health. The process must
+// exit.
 func TestFailureEndsTheProcess(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(api.Close)

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// acme is a plugin of somebody else, with every field that New can use.
+// acme is a third-party plugin that uses every field of Deps.
 func acme() *admit.Plugin {
 	return &admit.Plugin{
 		Name:         "AcmeLabels",

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// get answers a request by a handler.
+// get sends a request to a handler.
 func get(h http.Handler, path string) (code int, body string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -49,8 +49,8 @@ func TestReadiness(t *testing.T) {
 	want("Shutting down", "/livez", 200, "ok")
 }
 
-// TestDrain is a request that is sent before the shutdown and answered after it,
-// and one that is sent while the cluster does not know of it yet.
+// TestDrain covers a request that is sent before the shutdown and answered after its begin, and a request
+// that is sent before the cluster knows of the shutdown.
 func TestDrain(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	o := &options{shutdownDelay: 3 * time.Second, shutdownConnections: time.Second}
@@ -108,7 +108,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestServerIsBounded looks at the settings, so that it need not wait as long.
+// TestServerIsBounded checks the settings of the time-outs, because waiting for them would be slow.
 func TestServerIsBounded(t *testing.T) {
 	srv := newHTTPServer(t.Context(), http.NotFoundHandler())
 	if srv.ReadHeaderTimeout <= 0 || srv.ReadTimeout <= 30*time.Second || srv.WriteTimeout <= srv.ReadTimeout || srv.IdleTimeout <= 0 || srv.MaxHeaderBytes <= 0 {

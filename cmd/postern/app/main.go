@@ -9,12 +9,10 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions"
 )
 
-// Main runs the command line of the process with a list of families, and returns
-// its exit code. The built-in list is admissions.Families(). A program of somebody
-// else passes that list with its own families appended, or only its own. Services
-// are AdmissionServices that are no families of plugins.
-//
-// The first SIGINT or SIGTERM drains the process, a second one ends it at once.
+// Main runs the command line of the process with a list of families, and returns its exit code. The
+// built-in list is admissions.Families(). A custom program appends its own families to that list,
+// or passes only its own. Services are AdmissionServices without plugins.
+// The first SIGINT or SIGTERM drains the process. The second ends it at once.
 func Main(families admissions.List, services ...ServiceFunc) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

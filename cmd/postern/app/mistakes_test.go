@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMistakesStopTheStart wants one line for each, which says where the mistake
-// is, and no cluster asked: there is none.
+// TestMistakesStopTheStart checks that each mistake is reported in one line with its location, before any
+// request to a cluster.
 func TestMistakesStopTheStart(t *testing.T) {
 	_, busy := taken(t)
 	nowhere := "http://127.0.0.1:" + freePort(t)

@@ -23,12 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// apiServer knows what a Postern outside a cluster asks for before it serves: no
-// namespaces, and no webhook configurations but those that are applied.
+// apiServer answers the requests of a Postern outside of a cluster. It has no namespaces, and only the
+// webhook configurations that are applied.
 type apiServer struct {
 	mu      sync.Mutex
 	applied []string
-	// mutate is the URL that is registered for the mutating half.
+	// mutate is the registered URL of the mutating half.
 	mutate string
 }
 
@@ -86,7 +86,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// status returns the status of a GET, or 0 if nobody answers.
+// status returns the status code of a GET, or 0 if there is no answer.
 func status(client *http.Client, url string) (int, string) {
 	resp, err := client.Get(url)
 	if err != nil {
@@ -97,7 +97,7 @@ func status(client *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestLifeOfAProcess starts, registers, serves, and stops.
+// TestLifeOfAProcess runs a process that starts, registers, serves, and stops.
 func TestLifeOfAProcess(t *testing.T) {
 	server := &apiServer{}
 	api := httptest.NewServer(server)
@@ -146,11 +146,11 @@ func TestLifeOfAProcess(t *testing.T) {
 		t.Errorf("Got code %d and stderr\n%s\nwant code 0 and the warning", r.code, r.stderr)
 	}
 	if code, _ := status(client, "https://127.0.0.1:"+port+"/readyz"); code != 0 {
-		t.Errorf("Got %d afterwards, want nobody to answer", code)
+		t.Errorf("Got %d afterwards, want no answer", code)
 	}
 }
 
-// clientOf trusts the CA in a folder.
+// clientOf returns a client that trusts the CA in a folder.
 func clientOf(t *testing.T, dir string) *http.Client {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(dir, "ca.crt"))

@@ -19,7 +19,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions"
 )
 
-// output is written by several goroutines.
+// output is a buffer that is safe for concurrent use.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -37,7 +37,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// runApp runs a command line. What it logs is in stderr, as in a process.
+// runApp runs a command line. Its log goes to stderr, as in a process.
 func runApp(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errOut output
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&errOut)))
@@ -45,7 +45,7 @@ func runApp(ctx context.Context, args ...string) (code int, stdout, stderr strin
 	return code, out.String(), errOut.String()
 }
 
-// kubeconfig writes one for an API server.
+// kubeconfig writes a kubeconfig for an API server and returns its path.
 func kubeconfig(t *testing.T, url string) string {
 	t.Helper()
 	return file(t, "kubeconfig", fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
@@ -61,7 +61,7 @@ func file(t *testing.T, name, content string) string {
 	return path
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns an unused port.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, port := taken(t)
@@ -102,12 +102,12 @@ func TestNoClusterIsWaitedForAndToldOf(t *testing.T) {
 			t.Errorf("%v: got code %d and the lines %q, want code 2 and one line", command, code, lines)
 		}
 		if !strings.Contains(stderr, "Waiting for the API server") {
-			t.Errorf("%v: got %s, want to be told of the waiting", command, stderr)
+			t.Errorf("%v: got %s, want a message about the waiting", command, stderr)
 		}
 	}
 }
 
-// TestClusterThatHangs takes connections and says nothing.
+// TestClusterThatHangs uses a server that accepts connections and never answers.
 func TestClusterThatHangs(t *testing.T) {
 	l, port := taken(t)
 	go func() {
@@ -142,7 +142,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-// TestHelpIsInSections wants each plugin once, and every flag in a section.
+// TestHelpIsInSections checks that the help lists each plugin once, and every flag in a section.
 func TestHelpIsInSections(t *testing.T) {
 	_, stdout, _ := runApp(t.Context(), "--help")
 	for _, section := range []string{"Generic", "Admission", "Secure serving", "Certificate", "Registration", "Limit", "Health and metrics", "Log"} {

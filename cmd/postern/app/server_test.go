@@ -53,7 +53,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// file writes the CA's certificate.
+// file writes the CA's certificate and returns its path.
 func (a *authority) file(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "ca.crt")
@@ -85,7 +85,7 @@ func (a *authority) signFor(t *testing.T, usage x509.ExtKeyUsage, commonName str
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// listenTLS serves webhooks that say who they are, and returns the address.
+// listenTLS serves webhooks and returns the URL of the server.
 func listenTLS(t *testing.T, o *options, server *authority) string {
 	t.Helper()
 	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
@@ -124,7 +124,7 @@ func TestClientCA(t *testing.T) {
 	for _, c := range []struct {
 		name, path string
 		cert       *tls.Certificate
-		want       string // Nothing for a connection that does not come about.
+		want       string // Empty if the handshake fails.
 	}{
 		{"no certificate", "/pods/mutate", nil, "401 Unauthorized"},
 		{"no certificate for health", "/readyz", nil, "200 OK"},
@@ -161,7 +161,7 @@ func TestClientNames(t *testing.T) {
 	}
 }
 
-// TestClientCAIsReloaded replaces the CA of the clients, and then breaks the file.
+// TestClientCAIsReloaded replaces the client CA, and then writes an invalid file.
 func TestClientCAIsReloaded(t *testing.T) {
 	before, after := newAuthority(t), newAuthority(t)
 	file := before.file(t)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// memoryGroup makes a cgroup with so much memory, and returns its folder.
+// memoryGroup creates a cgroup with a memory limit, and returns its folder.
 func memoryGroup(t *testing.T, limit int64) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/cgroup")
@@ -48,7 +48,7 @@ func memoryGroup(t *testing.T, limit int64) string {
 	return dir
 }
 
-// limited is a built Postern in a cgroup of its own.
+// limited is a Postern process in its own cgroup.
 type limited struct {
 	group, url string
 	// mutate is the registered URL.
@@ -70,7 +70,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
 	port, dir := freePort(t), t.TempDir()
 	p.url = "https://127.0.0.1:" + port
-	// The shell goes into the group and becomes the process.
+	// The shell enters the group and executes the binary.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, p.group, bin,
 		"--enable-admission-plugins=AlwaysPullImages", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--health-bind-address=", "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
@@ -92,7 +92,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	return p
 }
 
-// peak returns the most memory that the group had.
+// peak returns the maximum memory of the group.
 func (p *limited) peak() string {
 	for _, file := range []string{"memory.max_usage_in_bytes", "memory.peak"} {
 		if data, err := os.ReadFile(filepath.Join(p.group, file)); err == nil {
@@ -102,9 +102,8 @@ func (p *limited) peak() string {
 	return "an unknown number of"
 }
 
-// send sends a body on n connections at once, each time so often until the answer is
-// another one than 429, and returns how often which code was the last. Code 0 is no
-// answer.
+// send sends a body on n connections at once, and repeats it on each connection while the answer is 429. It
+// returns the number of final answers by code. Code 0 means no answer.
 func (p *limited) send(ctx context.Context, n, tries int, body string) map[int]int {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -121,7 +120,7 @@ func (p *limited) send(ctx context.Context, n, tries int, body string) map[int]i
 	return codes
 }
 
-// repeat sends a body again where the answer says when, as an API server's client does.
+// repeat repeats a request after an answer with Retry-After, like an API server's client.
 func (p *limited) repeat(ctx context.Context, tries int, body string) int {
 	for range tries {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.mutate+"?timeout=30s", strings.NewReader(body))
@@ -143,7 +142,7 @@ func (p *limited) repeat(ctx context.Context, tries int, body string) int {
 	return http.StatusTooManyRequests
 }
 
-// podReview is a review of a new pod with that specification.
+// podReview returns a review of a new pod with the given spec.
 func podReview(spec string) string {
 	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","namespace":"ns",
 		"kind":{"version":"v1","kind":"Pod"},"resource":{"version":"v1","resource":"pods"},"object":{"metadata":{"name":"p"},"spec":` + spec + `}}}`
@@ -153,8 +152,8 @@ func listOf(field, item string, n int) string {
 	return `{"` + field + `":[` + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + `]}`
 }
 
-// TestSurvival sends what is small as text and large in memory to a process with
-// 256 MiB, which must answer and live.
+// TestSurvival sends objects that are small as text and large in memory to a process with 256 MiB. The
+// process must answer and survive.
 func TestSurvival(t *testing.T) {
 	if testing.Short() {
 		t.Skip("It takes twenty seconds")

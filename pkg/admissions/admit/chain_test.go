@@ -42,7 +42,7 @@ func service(t *testing.T, plugins ...*admit.Plugin) router.AdmissionService {
 	return s
 }
 
-// request is for a pod unless it is changed.
+// request returns a request for a pod in the namespace ns.
 func request(op admissionv1.Operation, object, oldObject string) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{
 		UID: "u", Operation: op, Namespace: "ns",
@@ -93,8 +93,8 @@ func TestServiceOfNothing(t *testing.T) {
 	}
 }
 
-// TestServiceOfAnIdlePlugin is about a plugin whose feature gate is off: its family
-// is valid, and the API server never calls it.
+// TestServiceOfAnIdlePlugin covers a plugin whose feature gate is off. Its family is valid,
+// and the API server never calls it.
 func TestServiceOfAnIdlePlugin(t *testing.T) {
 	for name, p := range map[string]*admit.Plugin{
 		"no func":              plugin("Idle", admit.Handler{}, admit.On("pods", create)),
@@ -168,8 +168,8 @@ func TestMutateIsShownToTheNextPluginAndPatched(t *testing.T) {
 	}
 }
 
-// TestOldObjectStaysAsItWas hands both objects to a plugin that changes only one:
-// they must not share anything.
+// TestOldObjectStaysAsItWas passes both objects to a plugin that changes only one of them. The
+// objects must not share memory.
 func TestOldObjectStaysAsItWas(t *testing.T) {
 	raw := `{"metadata":{"labels":{"a":"1"}},"spec":{"containers":[{"name":"c","env":[{"name":"X"}]}]}}`
 	var old runtime.Object
@@ -196,7 +196,7 @@ func TestAPluginMustNotTakeTheObjectAway(t *testing.T) {
 		p := plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error { r.Object = put; return nil }}, admit.On("pods", create, del))
 		for _, ar := range []*admissionv1.AdmissionRequest{request(create, `{}`, ""), request(del, "null", `{}`)} {
 			if put == nil && ar.Operation == del {
-				continue // There was none.
+				continue // The request has no such object.
 			}
 			if resp := service(t, p).Mutate(t.Context(), ar); resp.Allowed || resp.Result.Code != 500 {
 				t.Errorf("%s on %s: got %+v, want a failure", name, ar.Operation, resp)

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// TestDecodingStopsAtTheDeadline sends a request whose time is over. Its objects are
-// not worth the work.
+// TestDecodingStopsAtTheDeadline sends a request after its deadline. Its objects must not be
+// decoded.
 func TestDecodingStopsAtTheDeadline(t *testing.T) {
 	rec := &recorder{}
 	s := service(t, rec.plugin("P", nil, admit.On("pods", update)))

@@ -24,7 +24,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// deny runs a plugin that returns what the func makes of the request.
+// deny runs a plugin that returns the error of the func for the request.
 func deny(t *testing.T, ar *admissionv1.AdmissionRequest, f func(*admit.Request) error) *admissionv1.AdmissionResponse {
 	t.Helper()
 	p := plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error { return f(r) }}, admit.On("pods", create, update, del, connect))
@@ -100,7 +100,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{"internal is no denial", admit.Deny(apierrors.NewInternalError(errors.New("oh"))), 500, "", "Internal error occurred: oh", 0},
 		{"a status that says success", admit.Deny(&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusSuccess, Message: "odd"}}), 500, "", "odd", 0},
 		{"plain", errors.New("oh"), 500, "", "oh", 0},
-		// The errors of our own client. None of them is a decision of a policy.
+		// Errors of Postern's own client. None of them is a decision of a policy.
 		{"our own missing rights", forbidden, 500, "", `pods "x" is forbidden: why`, 0},
 		{"our own credentials", apierrors.NewUnauthorized("who"), 500, "", "who", 0},
 		{"our own rate limit", apierrors.NewTooManyRequests("slower", 3), 500, "", "slower", 0},
@@ -195,9 +195,8 @@ func TestPluginsAreNotReachedAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDecodedIsAFailure goes through the router: the API server took
-// the object, so that it is we who do not understand it, and the failure policy
-// decides.
+// TestWhatCannotBeDecodedIsAFailure uses the router. The API server accepted the object, so
+// failing to decode it is Postern's error, and the failure policy decides.
 func TestWhatCannotBeDecodedIsAFailure(t *testing.T) {
 	handler, err := router.New([]router.AdmissionService{service(t, plugin("P", admit.Handler{Mutate: pass}, admit.On("pods", create)))}, nil)
 	if err != nil {

@@ -53,8 +53,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestLookupFailuresAreNoDenials returns the error of Lookup as a plugin naturally
-// does.
+// TestLookupFailuresAreNoDenials returns the unchanged error of Lookup, as most plugins do.
 func TestLookupFailuresAreNoDenials(t *testing.T) {
 	class := schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
 	for name, fails := range map[string]error{

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRandomRulesCallExactlyOnce makes families of random rules and wants of
-// their webhooks that each request is called for once if a plugin has something
-// to do, and not at all otherwise. The condition of a rule fails for a request
-// that the rule does not match, so that a guard that lets it through shows.
+// TestRandomRulesCallExactlyOnce generates families of random rules. The API server must call
+// their webhooks exactly once for a request that a plugin handles, and not at all for any
+// other request. The condition of a rule fails for requests that the rule does not match, so
+// the test detects a guard that evaluates it anyway.
 func TestRandomRulesCallExactlyOnce(t *testing.T) {
 	called := 0
 	for seed := firstSeed(t); seed < firstSeed(t)+100; seed++ {
@@ -63,7 +63,8 @@ func TestRandomRulesCallExactlyOnce(t *testing.T) {
 
 func oneOf[T any](r *rand.Rand, of ...T) T { return of[r.Intn(len(of))] }
 
-// randomSteps gives the rule with the index i the condition of the name ci.
+// randomSteps returns random rules. The condition of the rule with the index i has the name
+// ci.
 func randomSteps(r *rand.Rand) []step {
 	var steps []step
 	n := 0
@@ -126,8 +127,8 @@ func compileConditions(t *testing.T, entries []entry) [][]cel.Program {
 	return out
 }
 
-// evaluate is the API server's: all conditions, with a request of which the empty
-// fields do not exist.
+// evaluate evaluates all conditions like the API server, with a request that omits empty
+// fields.
 func evaluate(t *testing.T, programs []cel.Program, ar *admissionv1.AdmissionRequest, conditions map[string]any) bool {
 	t.Helper()
 	request := map[string]any{
@@ -151,8 +152,7 @@ func evaluate(t *testing.T, programs []cel.Program, ar *admissionv1.AdmissionReq
 	return true
 }
 
-// matchesAny is the API server's matching of rules, and its refusal of what is
-// redundant.
+// matchesAny matches rules like the API server, and rejects redundant rules.
 func matchesAny(rules []admissionregistrationv1.RuleWithOperations, ar *admissionv1.AdmissionRequest) bool {
 	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		rule := Rule{Group: r.APIGroups[0], Resources: r.Resources, Scope: *r.Scope}
@@ -177,7 +177,7 @@ func TestRandomRulesAreValid(t *testing.T) {
 	}
 }
 
-// firstSeed is where the random tests start. Set POSTERN_TEST_SEED to see others.
+// firstSeed returns the first seed of the random tests. POSTERN_TEST_SEED overrides it.
 func firstSeed(t *testing.T) int64 {
 	t.Helper()
 	value := os.Getenv("POSTERN_TEST_SEED")

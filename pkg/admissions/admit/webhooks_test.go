@@ -15,7 +15,7 @@ import (
 
 var both = admit.Handler{Mutate: pass, Validate: pass}
 
-// wantRule is a rule of a webhook for all scopes.
+// wantRule returns a rule of a webhook for all scopes.
 func wantRule(group string, resources []string, ops ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{Operations: ops, Rule: admissionregistrationv1.Rule{
 		APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: resources, Scope: ptr.To(admissionregistrationv1.AllScopes),
@@ -80,8 +80,8 @@ func TestPoliciesOfAFamily(t *testing.T) {
 	}
 }
 
-// TestVersionsOfAFamily is about conversion: CEL knows only the version that the
-// client sent, and the API server sends a request once.
+// TestVersionsOfAFamily covers conversion. CEL sees only the version that the client sent, and
+// the API server sends a request only once.
 func TestVersionsOfAFamily(t *testing.T) {
 	rule := func(resource string, op admissionv1.Operation, versions ...string) admit.Rule {
 		return admit.Rule{Group: "apps", Versions: versions, Resources: []string{resource}, Operations: []admissionv1.Operation{op}, Condition: "c"}
@@ -169,7 +169,8 @@ func TestRulesAreNoWiderThanThePlugins(t *testing.T) {
 			[]admit.Rule{namespaced, beta, admit.On("pods", create)},
 			[]admissionregistrationv1.RuleWithOperations{wantRule("", []string{"pods"}, "CREATE"), wantScoped, wantBeta},
 		},
-		// The API server refuses a rule that has a wildcard and what it covers.
+		// The API server rejects a rule with a wildcard and a resource that the wildcard
+		// covers.
 		{
 			"a star and a resource",
 			[]admit.Rule{admit.On("*", create), admit.On("pods", create), admit.On("pods/exec", create)},
@@ -192,7 +193,7 @@ func TestRulesAreNoWiderThanThePlugins(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for range 3 { // The order of maps must not show.
+			for range 3 { // The result must not depend on the order of maps.
 				s := service(t, plugin("P", admit.Handler{Validate: pass}, c.rules...))
 				if diff := cmp.Diff(s.ValidatingConfig.Webhooks[0].Rules, c.want); diff != "" {
 					t.Fatalf("Got other rules (-got +want):\n%s", diff)
@@ -239,10 +240,10 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestFailurePolicies wants one call for a request, whatever the policies of the
-// plugins that see it. No built-in family has overlapping rules of both policies,
-// but the family of an external plugin may: TestRandomRulesCallExactlyOnce counts
-// the calls of such families.
+// TestFailurePolicies checks that a request causes one call, independent of the failure
+// policies of the plugins that handle it. No built-in family has overlapping rules with both
+// policies, but a family of external plugins may. TestRandomRulesCallExactlyOnce counts the
+// calls of such families.
 func TestFailurePolicies(t *testing.T) {
 	ignored := func(rules ...admit.Rule) *admit.Plugin {
 		p := plugin("Ignored", admit.Handler{Mutate: pass}, rules...)

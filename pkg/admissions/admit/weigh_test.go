@@ -15,12 +15,12 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
-// items is a list of as many items, with what comes before and after it.
+// items returns n copies of item, separated by commas, between before and after.
 func items(before, item, after string, n int) string {
 	return before + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + after
 }
 
-// ordinaryPod is a pod of that many bytes, as users write them.
+// ordinaryPod returns a typical pod with the given number of bytes.
 func ordinaryPod(t *testing.T, size int) string {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web"}}}
@@ -36,8 +36,8 @@ func ordinaryPod(t *testing.T, size int) string {
 	return string(raw)
 }
 
-// TestObjectsThatCannotBeStored are small as text and large in memory. They are
-// denied, and not decoded to do that.
+// TestObjectsThatCannotBeStored covers objects that are small as text and large in memory.
+// They are denied without decoding.
 func TestObjectsThatCannotBeStored(t *testing.T) {
 	custom := metav1.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Custom"}
 	rec := &recorder{}
@@ -77,7 +77,7 @@ func TestObjectsThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestObjectsThatCanBeStored are as large as etcd takes them, or nearly.
+// TestObjectsThatCanBeStored covers objects of the largest size that etcd accepts, or nearly.
 func TestObjectsThatCanBeStored(t *testing.T) {
 	s := service(t, plugin("P", admit.Handler{Validate: func(context.Context, *admit.Request) error { return nil }}, admit.On("pods", create)))
 	for name, object := range map[string]string{
@@ -91,8 +91,8 @@ func TestObjectsThatCanBeStored(t *testing.T) {
 	}
 }
 
-// TestWeight compares the weight of requests with the memory that deciding them really
-// takes at the end, when the object, its copy and the old object are there.
+// TestWeight compares the weight of requests with the memory at the end of their decision,
+// when the object, its copy and the old object exist.
 func TestWeight(t *testing.T) {
 	var live uint64
 	s := service(t, plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error {

@@ -30,10 +30,10 @@ const (
 	maxTimes = 10
 )
 
-// TestCostOfTheLargestObjects evaluates the conditions of every plugin for the largest object of each shape: a list, and
-// a map, at every path that a condition reads. A condition that exceeds the budget makes the API server refuse the
-// request, or admit it by the failure policy. A slow one lets whoever may create the object burn the CPU of the API
-// server.
+// TestCostOfTheLargestObjects evaluates the conditions of every plugin for the largest object of each shape: a
+// list, and a map, at every path that a condition reads. If a condition exceeds the budget, the API server denies
+// the request, or admits it by the failure policy. With a slow condition, a user who may create the object can
+// exhaust the CPU of the API server.
 func TestCostOfTheLargestObjects(t *testing.T) {
 	compiler, done := conditions.NewCompiler(), map[string]bool{}
 	for _, e := range entries(t) {
@@ -138,8 +138,8 @@ type result struct {
 	over          bool
 }
 
-// evaluation evaluates the conditions as a node, which the most conditions look at. A value of the wrong type makes a
-// condition fail; that is no matter here.
+// evaluation evaluates the conditions for requests of a node, because most conditions check nodes. It ignores
+// errors, such as errors for values of a wrong type.
 func evaluation(t *testing.T, s *admittest.Server, w *conditions.Webhook, rule admissionregistrationv1.RuleWithOperations, resource, doc string) result {
 	t.Helper()
 	main, sub, _ := strings.Cut(strings.ReplaceAll(resource, "*", "things"), "/")

@@ -1,4 +1,4 @@
-// Package sparselog bounds how often something is logged that a stranger can cause.
+// Package sparselog limits the rate of log lines that any client can cause.
 package sparselog
 
 import (
@@ -16,8 +16,8 @@ type Limiter struct {
 	suppressed int
 }
 
-// Allow reports whether a line may be logged now, and how many were not since the last
-// that was.
+// Allow reports whether a line may be logged now, and the number of lines that were suppressed since the last
+// line.
 func (l *Limiter) Allow() (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -101,8 +101,8 @@ func create(annotations string) string {
 	return "request: {operation: CREATE, object: " + pod(annotations) + "}\n"
 }
 
-// TestCheck runs cases that want what they get, and such that do not: Wrong is a
-// part of the only problem of these.
+// TestCheck runs cases with a correct and with a wrong expectation. Wrong is a part of the
+// only difference that Check reports.
 func TestCheck(t *testing.T) {
 	labelled := func(v string) string {
 		return strings.Replace(pod("label: "+v), "metadata: {", "metadata: {labels: {seen: \"LABEL\"}, ", 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// compiler takes a while to make, so all cases share it.
+// compiler is shared by all cases, because its creation is slow.
 var compiler = sync.OnceValue(conditions.NewCompiler)
 
 // compile compiles the conditions of the plugin for both phases. The API server

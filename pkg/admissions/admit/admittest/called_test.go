@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
-// TestConditions is about conditions that the API server evaluates before it calls:
-// a plugin that it does not call is bypassed, whatever the plugin would say.
+// TestConditions covers match conditions, which the API server evaluates before it calls a
+// plugin. A false condition bypasses the plugin.
 func TestConditions(t *testing.T) {
 	denied := create("deny: x") + `want: {allowed: false, message: 'pods "web" is forbidden: denied by alice'}`
 	changed := create("label: once") + "want: {allowed: true, object: " +
@@ -45,7 +45,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestContract is about funcs that change what they must not change.
+// TestContract covers funcs that change objects that they must not change.
 func TestContract(t *testing.T) {
 	rename := func(pod *corev1.Pod) {
 		if pod != nil {
@@ -77,8 +77,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// checkWrong checks a case of a plugin and wants a problem that contains wrong, or
-// none.
+// checkWrong checks a case of a plugin. Check must report a difference that contains wrong, or
+// no difference if wrong is empty.
 func checkWrong(t *testing.T, p *admit.Plugin, yaml, wrong string) {
 	t.Helper()
 	c, err := admittest.Parse([]byte("# Why.\n" + yaml))

@@ -65,8 +65,8 @@ type Step struct {
 type Parity struct {
 	// Skip is the reason why the case cannot run against kube-apiserver's plugin.
 	Skip string `json:"skip"`
-	// Code is that of its denials, and Reason goes with it: an error that is no
-	// status is a 500 without one.
+	// Code and Reason are the code and the reason of its denials. An error without a Status
+	// has code 500 and no reason.
 	Code   int32  `json:"code"`
 	Reason string `json:"reason"`
 	// Message replaces the whole message.
@@ -76,8 +76,8 @@ type Parity struct {
 // Want is the wanted outcome. An absent field means an empty value: no warning, no
 // audit annotation, no change, no write.
 type Want struct {
-	// ConfigError is the error of the plugin's constructor, Failure the HTTP
-	// status of a request that could not be decided. Otherwise Allowed is there.
+	// ConfigError is the error of the plugin's constructor. Failure is the HTTP status code of
+	// a request that the plugin fails to decide. Allowed is set in all other cases.
 	ConfigError string `json:"configError"`
 	Failure     int    `json:"failure"`
 	Allowed     *bool  `json:"allowed"`

@@ -7,7 +7,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
-// TestParse is about cases that would say nothing, or not what they seem to.
+// TestParse covers cases that are invalid because they would check nothing, or something else
+// than they seem to check.
 func TestParse(t *testing.T) {
 	allowed := "want: {allowed: true}\n"
 	for name, tc := range map[string]struct{ yaml, wrong string }{
@@ -47,7 +48,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestClusterIsStrict is about objects that the fakes would take without a word.
+// TestClusterIsStrict covers invalid objects that the fake clients would accept.
 func TestClusterIsStrict(t *testing.T) {
 	for name, tc := range map[string]struct{ object, wrong string }{
 		"an unknown field":    {"{apiVersion: v1, kind: Namespace, metadata: {name: x}, spek: {}}", `unknown field "spek"`},
@@ -72,7 +73,7 @@ func TestClusterIsStrict(t *testing.T) {
 	}
 }
 
-// TestRequest is about what follows from the object.
+// TestRequest covers the fields of a request that are derived from the object.
 func TestRequest(t *testing.T) {
 	for name, tc := range map[string]struct{ request, want string }{
 		"a pod":             {"operation: CREATE, object: " + pod(""), "v1/Pod v1/pods shop/web"},

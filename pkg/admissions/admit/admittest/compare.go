@@ -10,7 +10,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// random stands for five generated characters in a wanted string.
+// random matches five generated characters in a wanted string.
 const random = "?????"
 
 // Differences returns the differences between the outcome and the wanted outcome.
@@ -84,7 +84,7 @@ func DiffJSON(got, want []byte) string {
 	return cmp.Diff(g, bind(w, g, map[string]string{}))
 }
 
-// bind returns want with the made-up strings of got.
+// bind returns want with the generated strings of got.
 func bind(want, got any, bound map[string]string) any {
 	switch want := want.(type) {
 	case string:

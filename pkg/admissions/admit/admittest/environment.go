@@ -61,14 +61,14 @@ type Environment struct {
 	Informers informers.SharedInformerFactory
 	Mapper    meta.RESTMapper
 	Clock     *clocktesting.FakeClock
-	// Background holds the functions that plugins run beside the requests.
+	// Background runs the background functions of plugins.
 	Background []func(context.Context)
 
 	access []Access
 	errors []CallError
 }
 
-// Environment makes the cluster of the case.
+// Environment returns the cluster of the case.
 func (c *Case) Environment() (*Environment, error) {
 	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
 	var typed, custom []runtime.Object
@@ -83,7 +83,7 @@ func (c *Case) Environment() (*Environment, error) {
 		}
 		typed = append(typed, obj)
 	}
-	// The other constructor, which is for server-side apply, is slow.
+	// The constructor with support for server-side apply is slow.
 	e.Client = fake.NewSimpleClientset(typed...)
 	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), customKinds(), custom...)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
@@ -188,7 +188,7 @@ func (f CallError) react(action clienttesting.Action) (bool, runtime.Object, err
 	if code == 0 {
 		code = http.StatusInternalServerError
 	}
-	// Of a 409, the HTTP verb says whether the object exists already.
+	// The reason of a 409 depends on the HTTP verb.
 	resource, verb := action.GetResource(), action.GetVerb()
 	if verb == "create" {
 		verb = http.MethodPost

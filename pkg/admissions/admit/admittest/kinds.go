@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// subresources are the kinds that only a subresource takes.
+// subresources returns the kinds that are used only with a subresource.
 func subresources() map[schema.GroupKind]string {
 	return map[schema.GroupKind]string{
 		{Kind: "Binding"}:                                      "pods/binding",
@@ -21,8 +21,8 @@ func subresources() map[schema.GroupKind]string {
 	}
 }
 
-// clusterScoped are the kinds of k8s.io/api that are in no namespace, and those of
-// our own resources.
+// clusterScoped returns the cluster-scoped kinds of k8s.io/api and of Postern's custom
+// resources.
 func clusterScoped() map[schema.GroupKind]bool {
 	out := map[schema.GroupKind]bool{}
 	for group, kinds := range map[string][]string{
@@ -52,8 +52,8 @@ func clusterScoped() map[schema.GroupKind]bool {
 	return out
 }
 
-// namespaced reports whether objects of a kind that we know have a namespace. Of
-// what we do not know, such as the options of a CONNECT, nothing is asked.
+// namespaced reports whether a known kind is namespaced. It returns false for all other kinds,
+// such as the options of a CONNECT.
 func namespaced(kind schema.GroupKind) bool {
 	if _, sub := subresources()[kind]; sub || clusterScoped()[kind] {
 		return false
@@ -61,7 +61,7 @@ func namespaced(kind schema.GroupKind) bool {
 	return scheme.Scheme.IsGroupRegistered(kind.Group) || kind.Group == ""
 }
 
-// customKinds are our own resources, which k8s.io/api does not have.
+// customKinds returns Postern's custom resources, which are not part of k8s.io/api.
 func customKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
 		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}: "PodSecurityPolicyList",
@@ -69,7 +69,7 @@ func customKinds() map[schema.GroupVersionResource]string {
 	}
 }
 
-// restMapper knows all kinds of k8s.io/api and our own.
+// restMapper returns a mapper for all kinds of k8s.io/api and Postern's custom kinds.
 func restMapper() meta.RESTMapper {
 	cluster := clusterScoped()
 	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())

@@ -20,15 +20,16 @@ type Outcome struct {
 	Status   metav1.Status
 	Warnings []string
 	Audit    map[string]string
-	// Object is the object after the phases, Changed says that it is another one.
+	// Object is the object after the phases. Changed reports whether it differs from the
+	// object of the request.
 	Object  []byte
 	Changed bool
-	// Failure is the answer to a request that could not be decided.
+	// Failure is the answer to a request that the plugin failed to decide.
 	Failure *HTTPError
 }
 
-// Play sends a request through the phases of the case, as the API server does. An
-// error says that an answer was no good, whatever the case wants.
+// Play sends a request through the phases of the case, as the API server does. It returns an
+// error if an answer is invalid in every case.
 func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error) {
 	ar, err := r.Admission()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Request is one admission request. What follows from the object is not written:
-// kind, resource, name and namespace are there for requests in which it does not.
+// Request is one admission request. Kind, resource, name and namespace are set only if they
+// cannot be derived from the object.
 type Request struct {
 	Operation admissionv1.Operation `json:"operation"`
 	Object    json.RawMessage       `json:"object"`
@@ -36,7 +36,7 @@ type Request struct {
 // User is the user who sends the request.
 type User struct{ authenticationv1.UserInfo }
 
-// UnmarshalJSON also takes a bare name.
+// UnmarshalJSON also accepts a plain name.
 func (u *User) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &u.Username); err == nil {
 		u.Groups = []string{"system:authenticated"}
@@ -45,7 +45,7 @@ func (u *User) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &u.UserInfo)
 }
 
-// head is what is read of any object.
+// head contains the fields of any object that determine the request.
 type head struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -54,7 +54,7 @@ type head struct {
 	} `json:"metadata"`
 }
 
-// UID is that of every request, and of no object in a case.
+// UID is the uid of every request. No object in a case has this uid.
 const UID types.UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 func (r *Request) check() error {

@@ -25,10 +25,10 @@ import (
 // once.
 const syncTimeout = 30 * time.Second
 
-// Server is one plugin behind the router and TLS, in a cluster of its own.
+// Server serves one plugin through the router, over TLS, with its own fake cluster.
 type Server struct {
 	*Environment
-	// Service is the family that the plugin is alone in.
+	// Service is a family that contains only this plugin.
 	Service router.AdmissionService
 
 	http *httptest.Server

@@ -17,7 +17,7 @@ type Write struct {
 	Subresource string `json:"subresource"`
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
-	// Object is what is written, not compared where a case does not say.
+	// Object is the written object. If a case does not set it, it is not compared.
 	Object json.RawMessage `json:"object"`
 }
 

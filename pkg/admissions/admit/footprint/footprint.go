@@ -20,9 +20,9 @@ const (
 	mapBytes    = 48
 )
 
-// Of returns how many bytes a value of type t takes that is decoded from text, which
-// must be valid JSON. Memory that is only needed while it is decoded does not count.
-// A nil type stands for what is decoded without one, into map[string]any.
+// Of returns the memory in bytes of a value of type t that is decoded from text. The text must be valid JSON.
+// Memory that is needed only during decoding does not count. If t is nil, the value is untyped, such as
+// map[string]any.
 func (m *Meter) Of(text []byte, t reflect.Type) int64 {
 	if t == nil {
 		t = reflect.TypeFor[any]()

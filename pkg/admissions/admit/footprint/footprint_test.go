@@ -15,12 +15,12 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/footprint"
 )
 
-// list is n times the same item, between what comes before and after.
+// list returns n copies of item, separated by commas, between before and after.
 func list(before, item, after string, n int) []byte {
 	return []byte(before + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + after)
 }
 
-// numbered is list with the number of the item in it.
+// numbered returns a list in which each item contains its number.
 func numbered(before, item, after string, n int) []byte {
 	items := make([]string, n)
 	for i := range items {
@@ -29,7 +29,7 @@ func numbered(before, item, after string, n int) []byte {
 	return []byte(before + strings.Join(items, ",") + after)
 }
 
-// live returns how much memory what make returns holds on to.
+// live returns the size of the memory that the result of make references.
 func live(make func() any) int64 {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -41,9 +41,9 @@ func live(make func() any) int64 {
 	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
-// TestOf compares footprints with what decoded objects really take. A slice may have
-// half as much capacity again, so a footprint is between two thirds of that and a
-// little more than all.
+// TestOf compares footprints with the memory of decoded objects. A slice may have up to half
+// as much additional capacity, so a footprint is between two thirds of that memory and a
+// little more than that memory.
 func TestOf(t *testing.T) {
 	pod, role, untyped := reflect.TypeFor[corev1.Pod](), reflect.TypeFor[rbacv1.Role](), reflect.Type(nil)
 	m := &footprint.Meter{}
@@ -89,7 +89,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotDecoded is text that makes nothing of itself.
+// TestWhatIsNotDecoded covers text that decoding ignores.
 func TestWhatIsNotDecoded(t *testing.T) {
 	m := &footprint.Meter{}
 	pod := reflect.TypeFor[corev1.Pod]()
@@ -107,10 +107,10 @@ func TestWhatIsNotDecoded(t *testing.T) {
 	}
 }
 
-// TestMemoryOfProtobuf bounds what an object can take that an API server stored, by
-// its type: items of lists are what an object can have most of.
+// TestMemoryOfProtobuf bounds the memory of a stored object by its type. List items are the
+// most numerous parts of an object.
 func TestMemoryOfProtobuf(t *testing.T) {
-	// What validation or another limit keeps from being as empty as it could be.
+	// Items that validation or another limit prevents from being empty.
 	excused := map[string]string{
 		"PolicyRule": "needs a verb and a resource", "ResourceRule": "is never stored", "Device": "has at most 128 siblings",
 		"Volume": "needs a name of its own", "PolicyRulesWithSubjects": "needs subjects", "EndpointSubset": "needs addresses",
@@ -123,7 +123,7 @@ func TestMemoryOfProtobuf(t *testing.T) {
 				if !ok || excused[item.Name()] != "" {
 					return
 				}
-				// Two bytes are its tag and its length.
+				// Two bytes are the tag and the length of the item.
 				if ratio := float64(item.Size()) / float64(sized.Size()+2); ratio > footprint.BytesPerProtobuf {
 					t.Errorf("%v takes %d bytes, %.1f for each byte of protobuf, want at most %d", item, item.Size(), ratio, footprint.BytesPerProtobuf)
 				}

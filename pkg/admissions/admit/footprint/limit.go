@@ -3,25 +3,21 @@ package footprint
 import "reflect"
 
 const (
-	// StoredBytes is what an object may have that an API server can store: etcd's
-	// limit on a request (--max-request-bytes) as etcd has it by default.
+	// StoredBytes is the size limit of a stored object: etcd's default limit on a request (--max-request-bytes).
 	StoredBytes = 3 << 19
 
-	// BytesPerProtobuf is the most memory that a valid object of a built-in kind takes
-	// for each byte of protobuf, which such objects are stored as. An empty item of a
-	// list has the tags of the fields that are always written, and what validation
-	// asks for. TestMemoryOfProtobuf looks at all types of k8s.io/api.
+	// BytesPerProtobuf is the maximum memory of a valid object of a built-in kind per byte of its protobuf
+	// encoding in etcd. An empty item of a list has the tags of the fields that are always written, and the fields
+	// that validation requires. TestMemoryOfProtobuf checks all types of k8s.io/api.
 	BytesPerProtobuf = 32
 
-	// BytesPerJSON is the most memory that an object without a type takes for each
-	// byte of JSON, which custom resources are stored as. An object of one member is
-	// the worst, {"":0} with a comma: 352 bytes for 7.
+	// BytesPerJSON is the maximum memory of an untyped object per byte of JSON, the encoding of custom resources
+	// in etcd. The worst case is an object with one member, {"":0} with a comma: 352 bytes for 7.
 	BytesPerJSON = 53
 )
 
-// Limit returns the largest footprint of an object of type t, or without one, that an
-// API server could store. A larger one is refused in any case, and need not be decoded
-// to do that.
+// Limit returns the largest footprint of a storable object of type t, or of a storable untyped object if t is nil.
+// A larger object can be denied without decoding.
 func Limit(t reflect.Type) int64 {
 	if t == nil {
 		return StoredBytes * BytesPerJSON

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// shapes memoizes what is asked of types for each value. The zero value is ready for
-// use.
+// shapes caches properties of types that are needed for each value. The zero value is ready for use.
 type shapes struct {
 	structs sync.Map // map[reflect.Type]fields
 	opaques sync.Map // map[reflect.Type]bool

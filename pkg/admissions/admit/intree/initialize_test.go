@@ -24,7 +24,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/intree"
 )
 
-// wanting wants all that there is.
+// wanting is a plugin that requests every dependency.
 type wanting struct {
 	stamper
 
@@ -115,7 +115,7 @@ func TestAuthorizer(t *testing.T) {
 	}
 }
 
-// nosy asks for a gate that nobody has.
+// nosy is a plugin that reads an unknown feature gate.
 type nosy struct{ stamper }
 
 func (*nosy) InspectFeatureGates(g featuregate.FeatureGate) { g.Enabled("NoSuchGate") }

@@ -25,8 +25,7 @@ import (
 
 var pods = []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update, admissionv1.Delete), admit.On("pods/exec", admissionv1.Connect)}
 
-// stamper is a plugin as somebody might have compiled into an API server of their
-// own. It takes part in both phases.
+// stamper is a third-party plugin, written for a custom API server. It implements both phases.
 type stamper struct {
 	*admission.Handler
 
@@ -49,7 +48,7 @@ func made(p admission.Interface) admission.Factory {
 	return func(io.Reader) (admission.Interface, error) { return p, nil }
 }
 
-// admitting serves a plugin with one Admit, for all operations but UPDATE.
+// admitting serves a plugin with the given Admit, for all operations except UPDATE.
 func admitting(t *testing.T, ar *admissionv1.AdmissionRequest, f func(context.Context, admission.Attributes, admission.ObjectInterfaces) error) *admissionv1.AdmissionResponse {
 	t.Helper()
 	p := &stamper{Handler: admission.NewHandler(admission.Create, admission.Delete, admission.Connect), admit: f}

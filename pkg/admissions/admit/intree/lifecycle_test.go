@@ -37,7 +37,7 @@ func namespace(name string, phase corev1.NamespacePhase) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NamespaceStatus{Phase: phase}}
 }
 
-// serve makes the service of one plugin and syncs the informers that it wants.
+// serve returns the service of one plugin and syncs the informers that the plugin requests.
 func serve(t *testing.T, d admit.Deps, p *admit.Plugin, config []byte) router.AdmissionService {
 	t.Helper()
 	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(d, map[string][]byte{p.Name: config})
@@ -122,8 +122,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	}
 }
 
-// TestNamespaceLifecycleAsksTheClient is about what the cache has not seen: a
-// namespace that was made a moment ago.
+// TestNamespaceLifecycleAsksTheClient covers a new namespace that is not in the cache yet.
 func TestNamespaceLifecycleAsksTheClient(t *testing.T) {
 	empty, client := fake.NewClientset(), fake.NewClientset(namespace("new", corev1.NamespaceActive))
 	s := serve(t, admit.Deps{Client: client, Informers: informers.NewSharedInformerFactory(empty, 0)}, lifecyclePlugin(), nil)

@@ -21,13 +21,13 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// chance makes random objects and random changes of them. The same seed always
-// makes the same objects and changes.
+// chance generates random objects and random changes. The same seed always generates the same
+// objects and changes.
 type chance struct {
 	*rand.Rand
 	filler *randfill.Filler
-	// bold says that edit also changes items of lists without a key, and that no new
-	// string is like another one.
+	// bold makes edit also change items of lists without a key, and makes every new string
+	// unique.
 	bold  bool
 	fresh int
 }
@@ -60,8 +60,8 @@ func newChance(seed int64) *chance {
 	return c
 }
 
-// text returns a string that is often used by others too, so that items of lists
-// are equal and keys are shared, and sometimes is hard to encode.
+// text returns a random string. Strings repeat often, so that items of lists are equal and
+// keys are shared. Some are hard to encode.
 func (c *chance) text() string {
 	if c.bold {
 		c.fresh++
@@ -74,7 +74,7 @@ func (c *chance) text() string {
 	return "s" + strconv.Itoa(c.Intn(1000))
 }
 
-// fill makes a random object of a kind.
+// fill returns a random object of a kind.
 func (c *chance) fill(tb testing.TB, gvk schema.GroupVersionKind) runtime.Object {
 	tb.Helper()
 	obj, err := scheme.Scheme.New(gvk)

@@ -21,9 +21,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// patched makes the patch of what mutate does to the object in raw, applies it to
-// raw as the API server does, and returns the patch and the result. It fails if
-// the result is not exactly the mutated object.
+// patched mutates the object in raw, computes the patch, applies it to raw as the API server
+// does, and returns the patch and the result. The test fails if the result differs from the
+// mutated object.
 func patched(tb testing.TB, gvk schema.GroupVersionKind, raw string, mutate func(runtime.Object)) (patch []byte, result string) {
 	tb.Helper()
 	before, after := mustDecode(tb, gvk, raw), mustDecode(tb, gvk, raw)

@@ -10,8 +10,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// thin removes members from a document, or sets them to null, where that does not
-// change the typed object.
+// thin removes members from a document, or sets them to null, if the typed object stays the
+// same.
 func (c *chance) thin(t *testing.T, gvk schema.GroupVersionKind, data []byte) []byte {
 	t.Helper()
 	doc, want := mustParse(t, string(data)), mustDecode(t, gvk, string(data))

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// edit changes fields of a document that its type has. After the edit it is still
-// clear for each item of a list which item it was before.
+// edit changes known fields of a document. After the edit the origin of each list item is
+// still unambiguous.
 func (c *chance) edit(t *testing.T, doc any, typ reflect.Type) {
 	t.Helper()
 	for typ.Kind() == reflect.Pointer {
@@ -39,7 +39,7 @@ func (c *chance) edit(t *testing.T, doc any, typ reflect.Type) {
 
 func (c *chance) editMember(t *testing.T, parent map[string]any, key string, f *field) {
 	t.Helper()
-	// A struct is always there, and so its unknown fields would be too.
+	// A struct is never absent, so its unknown fields would remain too.
 	if c.Intn(20) == 0 && f.typ.Kind() != reflect.Struct {
 		delete(parent, key)
 		return
@@ -60,9 +60,8 @@ func (c *chance) editMember(t *testing.T, parent map[string]any, key string, f *
 	}
 }
 
-// editList changes, drops and moves items. Where the items have no key, it changes
-// and adds items only if it is bold. It leaves a list alone if nobody could tell
-// which item was which before.
+// editList changes, drops and moves items. It changes and adds items without a key only if
+// bold is set. It does not change a list in which the origin of an item would be ambiguous.
 func (c *chance) editList(t *testing.T, list []any, typ reflect.Type, mergeKey string) []any {
 	t.Helper()
 	was := map[string]int{} // The index of each item, by its identity.
@@ -101,7 +100,7 @@ func (c *chance) editList(t *testing.T, list []any, typ reflect.Type, mergeKey s
 	return out
 }
 
-// newItem makes a random item of a list, as a document.
+// newItem returns a random item of a list, as a document.
 func (c *chance) newItem(t *testing.T, typ reflect.Type) any {
 	t.Helper()
 	item := reflect.New(typ)
@@ -132,6 +131,6 @@ func identityOf(t *testing.T, item any, typ reflect.Type, mergeKey string) (stri
 	if data, err = json.Marshal(known.Interface()); err != nil {
 		t.Fatal(err)
 	}
-	// None and empty mean the same.
+	// A missing list and an empty list are equal.
 	return strings.NewReplacer("[]", "null", "{}", "null").Replace(string(data)), true
 }

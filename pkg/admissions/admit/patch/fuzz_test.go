@@ -9,8 +9,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// FuzzDiff changes any document that decodes as an object in a few random
-// places, and wants the patch to make exactly the changed object of it.
+// FuzzDiff changes a few random places of any document that decodes as an object. The patch
+// must produce exactly the changed object.
 func FuzzDiff(f *testing.F) {
 	all := kinds(f)
 	index := func(gvk schema.GroupVersionKind) int {
@@ -41,7 +41,7 @@ func FuzzDiff(f *testing.F) {
 		if _, err := decode(raw, gvk); err != nil || bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
 			t.Skip("not an object")
 		}
-		// Nobody agrees on what a key means that is there twice.
+		// Decoders handle duplicate keys differently.
 		var doc any
 		if strict, err := kjson.UnmarshalStrict(raw, &doc); err != nil || len(strict) > 0 {
 			t.Skip("not a document that an API server sends")

@@ -83,8 +83,8 @@ func TestDiffOfKeyedLists(t *testing.T) {
 	})
 }
 
-// TestDiffOfSharedKeys is about lists in which several items have the same merge
-// key. An unknown field of one item must not end up in another item.
+// TestDiffOfSharedKeys covers lists in which several items have the same merge key. An unknown
+// field of one item must not move to another item.
 func TestDiffOfSharedKeys(t *testing.T) {
 	raw := `{"spec":{"ports":[{"port":53,"protocol":"TCP","new":"t"},{"port":53,"protocol":"UDP","new":"u"}]}}`
 	runPatchCases(t, coreKind("Service"), []patchCase[*corev1.Service]{

@@ -85,8 +85,8 @@ func TestDiffOfLongLists(t *testing.T) {
 	}
 }
 
-// TestDiffOfLongEqualItems is about equal items, of which each one could have
-// become any other one.
+// TestDiffOfLongEqualItems covers equal items, each of which could be the origin of any new
+// item.
 func TestDiffOfLongEqualItems(t *testing.T) {
 	const n = 5000
 	raw := `{"metadata":{"finalizers":["a"` + strings.Repeat(`,"x"`, n) + `,"b"]}}`
@@ -99,8 +99,8 @@ func TestDiffOfLongEqualItems(t *testing.T) {
 	}
 }
 
-// TestDiffKeepsUnknownFieldsOfLongLists makes thousands of operations rather than
-// lose a field.
+// TestDiffKeepsUnknownFieldsOfLongLists checks that a patch has thousands of operations if a
+// shorter patch would lose a field.
 func TestDiffKeepsUnknownFieldsOfLongLists(t *testing.T) {
 	const n = 3000
 	raw := strings.Replace(longPod(t, n), `{"name":"E2000"}`, `{"name":"E2000","new":1}`, 1)

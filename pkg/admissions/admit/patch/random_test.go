@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// randomRounds is how often each random test goes over all kinds, and
-// randomBudget when it stops earlier.
+// randomRounds is the number of rounds over all kinds in each random test. randomBudget is the
+// time after which a test stops earlier.
 const (
 	randomRounds = 3
 	randomBudget = 2 * time.Second
 )
 
-// forRandomObjects calls f with a random object of every kind, as a document that
-// an API server could have sent. It stops at the first failure, and says the seed.
+// forRandomObjects calls f with a random object of every kind, as a document that an API
+// server could send. It stops at the first failure and logs the seed.
 func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKind, raw string)) {
 	t.Helper()
 	began, seed := time.Now(), firstSeed(t)
@@ -78,8 +78,7 @@ func TestDiffOfEqualObjectsIsNil(t *testing.T) {
 	})
 }
 
-// TestDiffOfRandomUnstructured changes objects of a kind that this build does not
-// know.
+// TestDiffOfRandomUnstructured changes objects of an unknown kind.
 func TestDiffOfRandomUnstructured(t *testing.T) {
 	unknown := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {

@@ -5,13 +5,13 @@ import (
 	"reflect"
 )
 
-// none and several stand for an item where there is not exactly one.
+// none and several replace the index of an item if there is not exactly one item.
 const (
 	none    = -1
 	several = -2
 )
 
-// one returns the item that stands for the items so far and another one.
+// one combines the result for earlier items with item i.
 func one(sofar, i int) int {
 	if sofar == none || sofar == i {
 		return i
@@ -19,13 +19,11 @@ func one(sofar, i int) int {
 	return several
 }
 
-// recognize gives an item that changed the number that it had before. Without a
-// unique key that is a guess, and it is made only for items with a field that this
-// build does not know, because only those lose something if they are replaced. It
-// is better to lose such a field than to give it to another item. So two items are
-// the same item only if they share a trait that no other item of the two lists
-// has, neither of them shares such a trait with a third item, and they share more
-// than half of the traits of one of them.
+// recognize assigns the number of the original item to a changed item. Without a unique key this is a guess, so
+// recognize handles only items with unknown fields, because only these lose a field if they are replaced. Losing
+// such a field is better than adding it to another item. Two items are therefore the same item only if they share
+// a trait that no other item of the two lists has, neither of them shares such a trait with a third item, and they
+// share more than half of the traits of one of them.
 func (w *walk) recognize(l list, id identity) error {
 	traits, err := w.traitsOfChanged(l, id)
 	if err != nil || len(traits) == 0 {
@@ -46,8 +44,8 @@ func (w *walk) recognize(l list, id identity) error {
 	return nil
 }
 
-// similar reports whether item i before the change and item j after it share more
-// than half of the traits of the one that has fewer.
+// similar reports whether item i before the change and item j after the change share more than half of the traits
+// of the item with fewer traits.
 func (l list) similar(i, j int) bool {
 	before, after, shared := map[string]bool{}, map[string]bool{}, 0
 	l.traits(l.before.Index(i), func(name string) { before[name] = true })

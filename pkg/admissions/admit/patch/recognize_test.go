@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestDiffOfChangedItems is about lists without a unique key, in which items
-// changed and others came or went. A field that this build does not know may get
-// lost, but it must never end up in another item.
+// TestDiffOfChangedItems covers lists without a unique key in which some items are changed and
+// others are added or removed. An unknown field may be lost, but must never move to another
+// item.
 func TestDiffOfChangedItems(t *testing.T) {
 	raw := `{"spec":{"tolerations":[{"key":"x","new":1},{"key":"y","new":2}]}}`
 	alike := `{"spec":{"tolerations":[{"key":"x","operator":"Exists","effect":"NoSchedule","new":1},{"key":"y","operator":"Exists","effect":"NoSchedule","new":2}]}}`

@@ -12,13 +12,12 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// unknownField is the name of a field that no type has.
+// unknownField is the name of a field that does not exist in any type.
 const unknownField = "zzUnknown"
 
-// TestDiffKeepsUnknownFields puts fields that this build does not know into
-// random places of random objects, and then edits the document in fields that it
-// knows. The patch of that edit must keep each unknown field that the edited
-// document has, where it has it.
+// TestDiffKeepsUnknownFields adds unknown fields to random places of random objects, and then
+// edits known fields. The patch must keep each unknown field of the edited document in its
+// place.
 func TestDiffKeepsUnknownFields(t *testing.T) {
 	kept := 0
 	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
@@ -36,9 +35,9 @@ func TestDiffKeepsUnknownFields(t *testing.T) {
 	}
 }
 
-// TestDiffNeverMovesUnknownFields also changes, drops, moves and adds items of
-// lists without a key at the same time. Then an unknown field may get lost, but
-// must not be where the edited document does not have it.
+// TestDiffNeverMovesUnknownFields also changes, drops, moves and adds items of lists without a
+// key at the same time. An unknown field may be lost, but must not appear in a place where the
+// edited document does not have it.
 func TestDiffNeverMovesUnknownFields(t *testing.T) {
 	kept, lost := 0, 0
 	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
@@ -58,8 +57,8 @@ func TestDiffNeverMovesUnknownFields(t *testing.T) {
 	}
 }
 
-// editedAndPatched puts unknown fields into an object and edits it. It returns the
-// edited document, and the result of the patch that a plugin's same edit makes.
+// editedAndPatched adds unknown fields to an object and edits the object. It returns the
+// edited document, and the result of the patch for the same edit by a plugin.
 func (c *chance) editedAndPatched(t *testing.T, gvk schema.GroupVersionKind, raw string) (want any, result string) {
 	t.Helper()
 	raw = c.inject(t, gvk, raw)
@@ -76,8 +75,8 @@ func (c *chance) editedAndPatched(t *testing.T, gvk schema.GroupVersionKind, raw
 	return want, result
 }
 
-// TestDiffKeepsUnknownFieldsUntouched changes only annotations, which hold no
-// unknown field. The rest of the document must not change.
+// TestDiffKeepsUnknownFieldsUntouched changes only annotations, which contain no unknown
+// field. The rest of the document must not change.
 func TestDiffKeepsUnknownFieldsUntouched(t *testing.T) {
 	forRandomObjects(t, func(c *chance, gvk schema.GroupVersionKind, raw string) {
 		raw = c.inject(t, gvk, raw)
@@ -111,7 +110,7 @@ func mustNew(t *testing.T, gvk schema.GroupVersionKind) runtime.Object {
 	return obj
 }
 
-// inject puts unknown fields into some of the JSON objects whose type is a struct.
+// inject adds unknown fields to some of the JSON objects whose type is a struct.
 func (c *chance) inject(t *testing.T, gvk schema.GroupVersionKind, raw string) string {
 	t.Helper()
 	doc, want := mustParse(t, raw), mustDecode(t, gvk, raw)

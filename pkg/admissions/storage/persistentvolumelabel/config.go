@@ -20,7 +20,7 @@ import (
 type config struct {
 	// Volumes are rules in order. The first rule that matches a volume applies.
 	Volumes []rule `json:"volumes"`
-	// Endpoint is asked about volumes that no rule matches.
+	// Endpoint returns the labels of volumes that no rule matches.
 	Endpoint *endpointConfig `json:"endpoint"`
 }
 

@@ -138,7 +138,7 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 	}
 	labels, err := e.ask(ctx, id)
 	switch {
-	// After the deadline of the admission request nobody waits for the volume.
+	// After the deadline of the admission request the API server no longer waits for an answer.
 	case err != nil && e.ignore && ctx.Err() == nil:
 		klog.FromContext(ctx).Error(err, "The endpoint of labels failed, so a volume has none", "volumeHandle", id.handle)
 		r.Warn("the zone and the region of the volume could not be looked up, so it has no labels for them")

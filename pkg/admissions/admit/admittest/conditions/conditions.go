@@ -23,22 +23,22 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Compiler compiles conditions twice: as the newest kube-apiserver does for a stored configuration, and as the oldest
-// one that Postern serves does for a new configuration.
+// Compiler compiles conditions twice: like the newest kube-apiserver for a stored
+// configuration, and like the oldest supported kube-apiserver for a new configuration.
 type Compiler struct {
 	newest, oldest cel.ConditionCompiler
 }
 
-// NewCompiler returns a Compiler. Making one takes a while, so tests share it.
+// NewCompiler returns a Compiler. Its creation is slow, so tests share it.
 func NewCompiler() *Compiler {
 	return &Compiler{
 		newest: cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())),
-		// Kubernetes 1.28 takes in a new object what 1.27 knows as well.
+		// Kubernetes 1.28 accepts in a new object only functions that 1.27 also has.
 		oldest: cel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 27))),
 	}
 }
 
-// Webhook is what the API server reads of one webhook before it calls it.
+// Webhook contains the compiled rules and conditions of a webhook.
 type Webhook struct {
 	Name       string
 	Rules      []admissionregistrationv1.RuleWithOperations
@@ -81,21 +81,23 @@ func (c *Compiler) Compile(name string, rules []admissionregistrationv1.RuleWith
 	return w, nil
 }
 
-// Result is what the API server makes of a request.
+// Result is the result of the rules and the conditions for a request.
 type Result struct {
-	// Addressed says that the rules match. Nothing else counts where they do not.
+	// Addressed reports whether the rules match. If they do not, the other fields have no
+	// meaning.
 	Addressed bool
-	// Called says that the rules match and all conditions are true.
+	// Called reports whether the rules match and all conditions are true.
 	Called bool
-	// Cost is what the conditions cost, of MaxCost.
+	// Cost is the CEL cost of the conditions. Its limit is MaxCost.
 	Cost int64
 }
 
-// MaxCost is what all conditions of a webhook may cost together. A single one may cost celconfig.PerCallLimit.
+// MaxCost is the cost limit of all conditions of a webhook together. The limit of a single
+// condition is celconfig.PerCallLimit.
 const MaxCost = celconfig.RuntimeCELCostBudgetMatchConditions
 
-// Match evaluates the conditions for a request. An error says that the API server would refuse the request, or let it
-// pass, as the failure policy has it.
+// Match evaluates the conditions for a request. If it returns an error, the API server would
+// deny or admit the request by the failure policy.
 func (w *Webhook) Match(ctx context.Context, r *Request, authz authorizer.UnconditionalAuthorizer) (Result, error) {
 	matches := func(rule admissionregistrationv1.RuleWithOperations) bool {
 		return (&rules.Matcher{Rule: rule, Attr: r.attributes}).Matches()

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Request is an admission request as the conditions see it: with typed objects where k8s.io/api has the kind.
+// Request is an admission request as conditions evaluate it. Objects of kinds in k8s.io/api
+// are typed.
 type Request struct {
 	attributes *admission.VersionedAttributes
 }
@@ -42,7 +43,7 @@ func NewRequest(ar *admissionv1.AdmissionRequest) (*Request, error) {
 	}}, nil
 }
 
-// decode returns nil where there is no object. Neither defaults nor conversions change the object.
+// decode returns nil if there is no object. It neither defaults nor converts the object.
 func decode(raw []byte) (runtime.Object, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
