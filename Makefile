@@ -95,6 +95,11 @@ else
 		-plugins "$(or $(PLUGINS),$(BUILT_PLUGINS))" -cmd '$(REPLAYED)'
 endif
 
+.PHONY: soak
+soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creations a second
+	go run -C test/controlplane ./cmd/controlplane build
+	go test -C test/e2e -tags soak -run '^TestSoak$$' -v -timeout 25m .
+
 .PHONY: bench
 bench: ## The cost of a request, beside other webhooks [BENCH_FLAGS=-quick]
 	go run -C test/bench . $(BENCH_FLAGS)

@@ -124,6 +124,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		infos:  []check{{"webhooks", p.registrar.Status}},
 	}
 	conns := newConnections(secure, p.maxConnections, klog.FromContext(ctx))
+	p.measure(conns)
 	srv, err := p.newServer(background, conns.prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
@@ -197,12 +198,21 @@ func (p *process) withMetrics(next http.Handler) http.Handler {
 	})
 }
 
+// measure exports what the process knows outside of the router.
+func (p *process) measure(conns *connections) {
+	gauge := func(name, help string, value func() float64) {
+		p.registry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "postern", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, value))
+	}
+	gauge("serving_certificate_expiry_timestamp_seconds", "When the serving certificate expires, in seconds since 1970.",
+		func() float64 { return float64(p.certs.NotAfter().Unix()) })
+	gauge("open_connections", "Open connections to the secure port.", func() float64 {
+		open, _ := conns.count()
+		return float64(open)
+	})
+}
+
 // newHealthServer serves health and metrics over plain HTTP.
 func (p *process) newHealthServer(ctx context.Context) *http.Server {
-	p.registry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Namespace: "postern", Name: "serving_certificate_expiry_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-		Help: "When the serving certificate expires, in seconds since 1970.",
-	}, func() float64 { return float64(p.certs.NotAfter().Unix()) }))
 	mux := http.NewServeMux()
 	p.health.register(mux)
 	if !p.authorizeMetrics {
