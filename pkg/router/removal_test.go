@@ -121,8 +121,8 @@ func TestStaleConfigurations(t *testing.T) {
 func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 	calls := func(name, path string) *unstructured.Unstructured {
 		u := other(mutatingKind, name)
-		u.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{
-			"service": map[string]any{"namespace": "postern-system", "name": "postern", "path": path}}}}
+		service := map[string]any{"namespace": "postern-system", "name": "postern", "path": path}
+		u.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{"service": service}}}
 		return u
 	}
 	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), calls("postern-canary-x", "/0123/canary/validate"))

@@ -60,7 +60,7 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 			break
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the process is being stopped
+			return nil
 		}
 		prepared.because(err)
 		klog.FromContext(ctx).Error(err, "Could not prepare the registration")

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// Label, with the value LabelValue, is on the Lease of every replica.
+	// Label is the label, with the value LabelValue, of the Lease of every replica.
 	Label = "postern.dev/lease"
 	// LabelValue is the value of Label.
 	LabelValue = "replica"

@@ -44,7 +44,8 @@ func (r *Replicas) revision(ctx context.Context) (int64, *metav1ac.OwnerReferenc
 	}
 	revision, err := strconv.ParseInt(set.Annotations[revisionOfReplicaSet], 10, 64)
 	if err != nil {
-		return 0, owner, nil //nolint:nilerr // the ReplicaSet belongs to no Deployment
+		// The ReplicaSet belongs to no Deployment.
+		return 0, owner, nil
 	}
 	return revision, owner, nil
 }
