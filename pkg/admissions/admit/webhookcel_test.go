@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +12,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/seed"
 )
 
 // TestRandomRulesCallExactlyOnce makes families of random rules and wants of
@@ -22,7 +22,8 @@ import (
 // that the rule does not match, so that a guard that lets it through shows.
 func TestRandomRulesCallExactlyOnce(t *testing.T) {
 	called := 0
-	for seed := firstSeed(t); seed < firstSeed(t)+100; seed++ {
+	first := seed.First(t)
+	for seed := first; seed < first+100; seed++ {
 		r := rand.New(rand.NewSource(seed))
 		steps := randomSteps(r)
 		family := Family{Name: "test"}
@@ -164,7 +165,8 @@ func matchesAny(rules []admissionregistrationv1.RuleWithOperations, ar *admissio
 }
 
 func TestRandomRulesAreValid(t *testing.T) {
-	for seed := firstSeed(t); seed < firstSeed(t)+300; seed++ {
+	first := seed.First(t)
+	for seed := first; seed < first+300; seed++ {
 		for _, e := range (Family{Name: "test"}).entries(randomSteps(rand.New(rand.NewSource(seed)))) {
 			for _, r := range e.rules {
 				stars := slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*")
@@ -175,18 +177,4 @@ func TestRandomRulesAreValid(t *testing.T) {
 			}
 		}
 	}
-}
-
-// firstSeed is where the random tests start. Set POSTERN_TEST_SEED to see others.
-func firstSeed(t *testing.T) int64 {
-	t.Helper()
-	value := os.Getenv("POSTERN_TEST_SEED")
-	if value == "" {
-		return 1
-	}
-	seed, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatalf("POSTERN_TEST_SEED: %v", err)
-	}
-	return seed
 }

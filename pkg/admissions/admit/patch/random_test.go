@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/seed"
 )
 
 // randomRounds is how often each random test goes over all kinds, and
@@ -22,7 +24,7 @@ const (
 // an API server could have sent. It stops at the first failure, and says the seed.
 func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKind, raw string)) {
 	t.Helper()
-	began, seed := time.Now(), firstSeed(t)
+	began, seed := time.Now(), seed.First(t)
 	for round := range randomRounds {
 		for _, gvk := range kinds(t) {
 			if round > 0 && time.Since(began) > randomBudget {
