@@ -18,8 +18,10 @@ import (
 
 const gate featuregate.Feature = "SecurityContextDeny"
 
-// checked are the kinds of containers that kube-apiserver's plugin checks.
-func checked() []pods.ContainerKind { return []pods.ContainerKind{pods.InitContainers, pods.Containers} }
+// checked returns the kinds of containers that kube-apiserver's plugin checks.
+func checked() []pods.ContainerKind {
+	return []pods.ContainerKind{pods.InitContainers, pods.Containers}
+}
 
 // Plugin is SecurityContextDeny.
 //
