@@ -14,14 +14,11 @@ import (
 // planned lists the plugins of kube-apiserver that are not implemented yet.
 func planned() []string {
 	return []string{
-		"SecurityContextDeny",
 		"InitialResources",
 		"PodPreset",
 		"ImagePolicyWebhook",
 		"PodSecurity",
 		"PodSecurityPolicy",
-		"DenyEscalatingExec",
-		"DenyExecOnPrivileged",
 		"ResourceQuota",
 	}
 }

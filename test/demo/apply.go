@@ -65,7 +65,7 @@ func (d *demo) apply(ctx context.Context, results []*result) error {
 	return nil
 }
 
-// setup applies all documents but the last. The API server must store all of them.
+// setup applies the setup of an example. The API server must store all of it.
 func (d *demo) setup(ctx context.Context, r *result) error {
 	for _, document := range r.Setup {
 		_, err := d.kubectl(ctx, document.Text, "apply", "-f", "-")
@@ -84,14 +84,22 @@ func (d *demo) setup(ctx context.Context, r *result) error {
 	return nil
 }
 
-// send applies the request and reads the stored object.
+// send applies the request and reads the stored object, or connects to the pod.
 func (d *demo) send(ctx context.Context, r *result) error {
-	args := []string{"apply", "-f", "-"}
+	var args []string
 	if r.As.Name != "" {
 		args = append(args, "--as="+r.As.Name)
 	}
 	for _, group := range r.As.Groups {
 		args = append(args, "--as-group="+group)
+	}
+	switch r.Connect {
+	case "":
+		args = append(args, "apply", "-f", "-")
+	case "exec":
+		args = append(args, "exec", "--namespace="+r.Request.Namespace(), r.Request.Name(), "--", "true")
+	default:
+		args = append(args, r.Connect, "--namespace="+r.Request.Namespace(), r.Request.Name())
 	}
 	output, err := d.kubectl(ctx, r.Request.Text, args...)
 	if refused := new(refusal); errors.As(err, &refused) {
@@ -106,6 +114,9 @@ func (d *demo) send(ctx context.Context, r *result) error {
 		if strings.HasPrefix(line, "Warning:") {
 			r.said += line
 		}
+	}
+	if r.Connect != "" {
+		return nil
 	}
 	text, err := d.kubectl(ctx, r.Request.Text, "get", "-f", "-", "-o", "json")
 	if err != nil {
@@ -143,7 +154,7 @@ func (r *result) compare() {
 	differs := func(format string, args ...any) { r.differs = append(r.differs, fmt.Sprintf(format, args...)) }
 	switch {
 	case r.Refused != "" && r.stored:
-		differs("it was stored, want it refused with %q", r.Refused)
+		differs("it was not refused, want it refused with %q", r.Refused)
 	case r.Refused != "" && !strings.Contains(r.said, r.Refused):
 		differs("the refusal does not say %q", r.Refused)
 	case r.Refused == "" && !r.stored:

@@ -41,7 +41,7 @@ func (d *demo) report(results []*result) error {
 
 // rows returns the lines of the table for one example.
 func (r *result) rows() [][]string {
-	object := r.Request.Kind() + " " + r.Request.Name()
+	object := strings.TrimSpace(r.Connect + " " + r.Request.Kind() + " " + r.Request.Name())
 	verdict := "ok"
 	if len(r.differs) > 0 {
 		verdict = "DIFFERS"

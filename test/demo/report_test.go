@@ -18,7 +18,7 @@ func TestCompare(t *testing.T) {
 		"refused, want stored": {result{Example: &example.Example{Fields: fields}, said: "no"}, []string{"it was refused, want it stored"}},
 		"refused as expected":  {result{Example: &example.Example{Refused: "because"}, said: "no, because of that"}, nil},
 		"refused otherwise":    {result{Example: &example.Example{Refused: "because"}, said: "connection refused"}, []string{`the refusal does not say "because"`}},
-		"stored, want refused": {result{Example: &example.Example{Refused: "because"}, stored: true}, []string{`it was stored, want it refused with "because"`}},
+		"stored, want refused": {result{Example: &example.Example{Refused: "because"}, stored: true}, []string{`it was not refused, want it refused with "because"`}},
 		"the setup failed too": {
 			result{Example: &example.Example{}, stored: true, differs: []string{"the setup"}}, []string{"the setup"},
 		},
@@ -40,23 +40,27 @@ func TestReport(t *testing.T) {
 	}
 	changed := pod("01-changed")
 	changed.Fields = []example.Field{{Path: ".spec.a"}, {Path: ".spec.b"}}
+	connection := pod("04-connection")
+	connection.Connect = "exec"
 	results := []*result{
 		{Example: changed, stored: true, sent: []string{"x", ""}, found: []string{"y", "z"}, said: "Warning: old\n"},
 		{Example: pod("02-refused"), said: "Error: no,\nnot this"},
 		{Example: pod("03-plain"), stored: true, differs: []string{"it is bad", "very bad"}},
-		{Example: pod("04-left"), lacks: []string{"Priority", "PodSecurity"}},
+		{Example: connection, said: "Error: not into this"},
+		{Example: pod("05-left"), lacks: []string{"Priority", "PodSecurity"}},
 	}
 	var b strings.Builder
 	if err := (&demo{out: &b}).report(results); err != nil {
 		t.Fatal(err)
 	}
 	want := `
-EXAMPLE     WHAT     SENT  THE CLUSTER HAS                           RESULT
-01-changed  .spec.a  x     y                                         ok
-            .spec.b  -     z
-02-refused  Pod web        refused (below)                           ok
-03-plain    Pod web        stored                                    DIFFERS
-04-left     Pod web        not applied: needs Priority, PodSecurity
+EXAMPLE        WHAT          SENT  THE CLUSTER HAS                           RESULT
+01-changed     .spec.a       x     y                                         ok
+               .spec.b       -     z
+02-refused     Pod web             refused (below)                           ok
+03-plain       Pod web             stored                                    DIFFERS
+04-connection  exec Pod web        refused (below)                           ok
+05-left        Pod web             not applied: needs Priority, PodSecurity
 
 01-changed was stored with a warning:
   Warning: old
@@ -65,11 +69,14 @@ EXAMPLE     WHAT     SENT  THE CLUSTER HAS                           RESULT
   Error: no,
   not this
 
+04-connection was refused:
+  Error: not into this
+
 03-plain DIFFERS from what its file expects:
   it is bad
   very bad
 
-2 of 3 examples ended as their files say. 1 not applied, because their plugins do not run.
+3 of 4 examples ended as their files say. 1 not applied, because their plugins do not run.
 
 `
 	if got := b.String(); got != want {

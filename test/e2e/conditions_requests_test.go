@@ -11,8 +11,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/test/controlplane"
 )
@@ -116,6 +118,12 @@ func (w *world) podRequests(t *testing.T) map[string][]sent {
 		_, err := pods.Patch(ctx, "standing", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
+	connect := func(subresource string, options runtime.Object) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return w.Admin.CoreV1().RESTClient().Post().Namespace(w.namespace).Resource("pods").Name("standing").SubResource(subresource).
+				VersionedParams(options, scheme.ParameterCodec).Do(ctx).Error()
+		}
+	}
 	return map[string][]sent{
 		"AlwaysPullImages": {
 			{"a pod is made", 1, newPod(corev1.PullIfNotPresent)},
@@ -125,6 +133,20 @@ func (w *world) podRequests(t *testing.T) map[string][]sent {
 		"RuntimeClass": {
 			{"a pod is made", 1, newPod(corev1.PullIfNotPresent)},
 			{"a pod gets a label", 0, label},
+		},
+		"SecurityContextDeny": {
+			{"a pod that chooses its user is made", 1, func(ctx context.Context) error {
+				_, err := pods.Create(ctx, podWith("sent", func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = asRoot() }), dryRun())
+				return err
+			}},
+			{"a pod that chooses nothing is made", 0, newPod(corev1.PullIfNotPresent)},
+			{"a pod gets a label", 0, label},
+		},
+		"DenyEscalatingExec": {
+			{"a command is run", 1, connect("exec", &corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true})},
+			{"a terminal is attached", 1, connect("attach", &corev1.PodAttachOptions{Stdout: true})},
+			{"a port is forwarded", 0, connect("portforward", &corev1.PodPortForwardOptions{Ports: []int32{80}})},
+			{"a pod is made", 0, newPod(corev1.PullIfNotPresent)},
 		},
 	}
 }

@@ -32,7 +32,7 @@ type sent struct {
 }
 
 // TestMatchConditions counts the webhook calls of a real API server for requests that a plugin must handle, and for
-// requests that a plugin need not handle. The test runs two plugins of the family pods.
+// requests that a plugin need not handle. The test runs some plugins of the family pods.
 // OwnerReferencesPermissionEnforcement has its own test.
 func TestMatchConditions(t *testing.T) {
 	t.Parallel()

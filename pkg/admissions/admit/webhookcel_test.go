@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +12,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/seed"
 )
 
 // TestRandomRulesCallExactlyOnce generates families of random rules. The API server must call
@@ -22,7 +22,8 @@ import (
 // the test detects a guard that evaluates it anyway.
 func TestRandomRulesCallExactlyOnce(t *testing.T) {
 	called := 0
-	for seed := firstSeed(t); seed < firstSeed(t)+100; seed++ {
+	first := seed.First(t)
+	for seed := first; seed < first+100; seed++ {
 		r := rand.New(rand.NewSource(seed))
 		steps := randomSteps(r)
 		family := Family{Name: "test"}
@@ -164,7 +165,8 @@ func matchesAny(rules []admissionregistrationv1.RuleWithOperations, ar *admissio
 }
 
 func TestRandomRulesAreValid(t *testing.T) {
-	for seed := firstSeed(t); seed < firstSeed(t)+300; seed++ {
+	first := seed.First(t)
+	for seed := first; seed < first+300; seed++ {
 		for _, e := range (Family{Name: "test"}).entries(randomSteps(rand.New(rand.NewSource(seed)))) {
 			for _, r := range e.rules {
 				stars := slices.Contains(r.Resources, "*/*") || slices.Contains(r.Resources, "*")
@@ -176,6 +178,7 @@ func TestRandomRulesAreValid(t *testing.T) {
 		}
 	}
 }
+<<<<<<< HEAD
 
 // firstSeed returns the first seed of the random tests. POSTERN_TEST_SEED overrides it.
 func firstSeed(t *testing.T) int64 {
@@ -190,3 +193,5 @@ func firstSeed(t *testing.T) int64 {
 	}
 	return seed
 }
+=======
+>>>>>>> small

@@ -13,21 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/conditions"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
 // TestExclusions registers a service for all resources, and checks which requests the API server would send
 // for the resulting configuration.
 func TestExclusions(t *testing.T) {
-	w := everything(t)
-	compile(t, w.MatchConditions)
-	h := hook{webhook.NewValidatingWebhookAccessor("uid", "postern-test", w), w.Rules}
+	registered := everything(t)
+	w, err := conditions.NewCompiler().Compile(registered.Name, registered.Rules, registered.MatchConditions)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		group, resource, sub, namespace, user string
 		want                                  bool
@@ -55,7 +57,7 @@ func TestExclusions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dryRun := false
-			got := isCalled(t, []hook{h}, &admissionv1.AdmissionRequest{
+			match, err := conditions.Match(t.Context(), []*conditions.Webhook{w}, &admissionv1.AdmissionRequest{
 				UID: admittest.UID, Operation: admissionv1.Update, DryRun: &dryRun, Namespace: tc.namespace, SubResource: tc.sub,
 				Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
 				Resource:  metav1.GroupVersionResource{Group: tc.group, Version: "v1", Resource: tc.resource},
@@ -63,8 +65,8 @@ func TestExclusions(t *testing.T) {
 				Object:    runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
 				OldObject: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
 			}, nil)
-			if got != tc.want {
-				t.Errorf("Got called %t, want %t", got, tc.want)
+			if err != nil || match.Called != tc.want {
+				t.Errorf("Got called %t, error %v, want %t", match.Called, err, tc.want)
 			}
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/alwayspullimages"
 	"github.com/postern-dev/postern/pkg/admissions/pods/defaulttolerationseconds"
+	"github.com/postern-dev/postern/pkg/admissions/pods/denyescalatingexec"
+	"github.com/postern-dev/postern/pkg/admissions/pods/denyexeconprivileged"
 	"github.com/postern-dev/postern/pkg/admissions/pods/extendedresourcetoleration"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitpodhardantiaffinitytopology"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
@@ -17,6 +19,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/podtopologylabels"
 	"github.com/postern-dev/postern/pkg/admissions/pods/priority"
 	"github.com/postern-dev/postern/pkg/admissions/pods/runtimeclass"
+	"github.com/postern-dev/postern/pkg/admissions/pods/securitycontextdeny"
 	"github.com/postern-dev/postern/pkg/admissions/pods/serviceaccount"
 )
 
@@ -24,6 +27,7 @@ import (
 var Family = admit.Family{
 	Name: "pods",
 	Plugins: []*admit.Plugin{
+		securitycontextdeny.Plugin,
 		limitpodhardantiaffinitytopology.Plugin,
 		limitranger.Plugin,
 		serviceaccount.Plugin,
@@ -32,6 +36,8 @@ var Family = admit.Family{
 		priority.Plugin,
 		defaulttolerationseconds.Plugin,
 		podtolerationrestriction.Plugin,
+		denyescalatingexec.Plugin,
+		denyexeconprivileged.Plugin,
 		extendedresourcetoleration.Plugin,
 		podgroupprotection.Plugin,
 		runtimeclass.Plugin,

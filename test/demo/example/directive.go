@@ -15,6 +15,7 @@ const (
 	keyAs      = "as"
 	keySetup   = "setup"
 	keyVersion = "kubernetes"
+	keyConnect = "connect"
 
 	beforePostern = "before Postern"
 )
@@ -47,7 +48,7 @@ func (p *parser) at(line int, err error) {
 
 func (p *parser) known(key string) bool {
 	switch strings.ToLower(key) {
-	case keyExpect, keyPlugins, keyConfig, keyAs, keySetup, keyVersion:
+	case keyExpect, keyPlugins, keyConfig, keyAs, keySetup, keyVersion, keyConnect:
 		return true
 	}
 	return false
@@ -92,8 +93,13 @@ func (p *parser) directive(line string) error {
 			return fmt.Errorf("kubernetes: %q, want the oldest version that has what the example needs, such as v1.35", value)
 		}
 		p.example.Kubernetes = value
+	case keyConnect:
+		if value != "exec" && value != "attach" {
+			return fmt.Errorf("connect: %q, want exec or attach", value)
+		}
+		p.example.Connect = value
 	default:
-		return fmt.Errorf("%q is not one of expect, plugins, config, as, setup, kubernetes, and other comments do not begin with a word and a colon", key)
+		return fmt.Errorf("%q is not one of expect, plugins, config, as, setup, kubernetes, connect, and other comments do not begin with a word and a colon", key)
 	}
 	return nil
 }
@@ -152,6 +158,8 @@ func (p *parser) missing() error {
 		return errors.New("no expectation: neither stored nor refused")
 	case p.example.Refused != "" && len(p.example.Fields) > 0:
 		return errors.New("what is refused has no fields to look at")
+	case p.example.Connect != "" && p.example.Refused == "":
+		return errors.New("a connection has to be refused, because there is no node to connect to")
 	}
 	return nil
 }

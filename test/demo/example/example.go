@@ -23,7 +23,11 @@ type Example struct {
 	As User
 	// Early means that the demo applies the setup before it starts Postern.
 	Early bool
-	// Setup holds all documents but the last. The API server must store all of them.
+	// Connect is exec or attach if the request is a connection to the pod in the last document. Otherwise it is empty,
+	// and the request is to store the last document.
+	Connect string
+	// Setup holds all documents but the last, or all documents if the request is a connection. The API server must
+	// store all of them.
 	Setup []Document
 	// Request is the last document. The expectations apply to it.
 	Request Document
@@ -68,8 +72,14 @@ func Parse(name, text string) (*Example, error) {
 	if len(documents) > 0 {
 		last := len(documents) - 1
 		e.Setup, e.Request = documents[:last], documents[last]
+		if e.Connect != "" {
+			e.Setup = documents
+		}
+		if e.Connect != "" && e.Request.Kind() != "Pod" {
+			p.errs = append(p.errs, errors.New("connect: the last document is not a Pod"))
+		}
 	}
-	if e.Early && len(documents) == 1 {
+	if e.Early && len(documents) > 0 && len(e.Setup) == 0 {
 		p.errs = append(p.errs, errors.New("there is no setup, which is all documents but the last"))
 	}
 	if err := errors.Join(p.errs...); err != nil {

@@ -58,6 +58,16 @@ func TestParseRefused(t *testing.T) {
 	}
 }
 
+func TestParseConnection(t *testing.T) {
+	got, err := example.Parse("01-web", "# expect: refused \"no\"\n# connect: exec\n# setup: before Postern\n"+pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Connect != "exec" || len(got.Setup) != 1 || got.Request.Name() != "web" {
+		t.Errorf("Parsed %+v, want a connection to the Pod web, which is also the setup", got)
+	}
+}
+
 func TestParseMistakes(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"no expectation":          {"# A pod.\n" + pod, "no expectation"},
@@ -84,6 +94,9 @@ func TestParseMistakes(t *testing.T) {
 		"unknown setup":           {"# expect: stored\n# setup: later\n" + pod, `want "before Postern"`},
 		"early without setup":     {"# expect: stored\n# setup: before Postern\n" + pod, "there is no setup"},
 		"version with a patch":    {"# expect: stored\n# kubernetes: v1.35.1\n" + pod, "want the oldest version"},
+		"unknown connection":      {"# expect: refused \"no\"\n# connect: portforward\n" + pod, `line 2: connect: "portforward", want exec or attach`},
+		"connection that works":   {"# expect: stored\n# connect: exec\n" + pod, "has to be refused"},
+		"connection to a space":   {"# expect: refused \"no\"\n# connect: exec\n" + pod + "---\n" + space, "the last document is not a Pod"},
 		"no object":               {"# expect: stored\n", "there is no object"},
 		"only separators":         {"# expect: stored\n---\n---\n", "there is no object"},
 		"object without a name":   {"# expect: stored\napiVersion: v1\nkind: Pod\n", "line 2: it has no kind or no name"},

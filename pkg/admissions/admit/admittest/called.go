@@ -22,28 +22,32 @@ var compiler = sync.OnceValue(conditions.NewCompiler)
 // compile compiles the conditions of the plugin for both phases. The API server
 // refuses the whole configuration of a family with a condition that does not compile.
 func (s *Server) compile() error {
-	s.webhooks = map[string][]*conditions.Webhook{}
+	s.Webhooks = map[string][]*conditions.Webhook{}
 	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
 		webhooks, err := compiler().Of(s.Service, phase)
 		if err != nil {
 			return err
 		}
-		s.webhooks[phase] = webhooks
+		s.Webhooks[phase] = webhooks
 	}
 	return nil
 }
 
-// called reports whether the API server would send a request to one phase of the
+// Match reports whether the API server would send a request to one phase of the
 // plugin. An error says that a condition fails for the request, which the API server
 // would then refuse or admit by the failure policy.
-func (s *Server) called(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest) (bool, error) {
-	return conditions.Called(ctx, s.webhooks[phase], ar, s.Authorizer())
+func (s *Server) Match(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest) (conditions.Result, error) {
+	return conditions.Match(ctx, s.Webhooks[phase], ar, s.Authorizer())
 }
 
-// silent returns an error if a plugin acted on a request that the API server does not
-// send to it, for example by a denial, a patch or a write.
-func (s *Server) silent(resp *admissionv1.AdmissionResponse) error {
+// Silent returns an error if a plugin acted on a request that the API server does not
+// send to it, for example by a denial, a patch or a write. Its arguments are the
+// results of Post.
+func (s *Server) Silent(resp *admissionv1.AdmissionResponse, err error) error {
 	const uncalled = "the API server would not call, because the condition is false or no rule matches, but the plugin"
+	if err != nil {
+		return fmt.Errorf("%s fails: %w", uncalled, err)
+	}
 	writes, err := s.Writes()
 	switch {
 	case err != nil:

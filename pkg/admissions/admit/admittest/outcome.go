@@ -53,7 +53,7 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 // play sends a request through one phase, and once more after a change: plugins
 // are called again when a later webhook changed the object.
 func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, out *Outcome) error {
-	called, err := s.called(ctx, phase, ar)
+	match, err := s.Match(ctx, phase, ar)
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,10 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	if violation := s.violation.Load(); violation != nil {
 		return errors.New(*violation)
 	}
-	if err == nil && !called {
-		return s.silent(resp)
+	if !match.Called {
+		return s.Silent(resp, err)
 	}
 	if failure, ok := errors.AsType[*HTTPError](err); ok {
-		if !called {
-			return fmt.Errorf("the API server would not call, but the plugin fails: %w", failure)
-		}
 		out.Allowed, out.Failure = false, failure
 		return nil
 	}

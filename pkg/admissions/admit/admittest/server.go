@@ -30,11 +30,11 @@ type Server struct {
 	*Environment
 	// Service is a family that contains only this plugin.
 	Service router.AdmissionService
+	// Webhooks are the compiled webhooks of each phase.
+	Webhooks map[string][]*conditions.Webhook
 
 	http *httptest.Server
 	stop context.CancelFunc
-	// webhooks are the compiled webhooks of each phase.
-	webhooks map[string][]*conditions.Webhook
 	// violation is the first violation of the contract of admit.Func.
 	violation atomic.Pointer[string]
 }

@@ -2,7 +2,6 @@ package patch
 
 import (
 	"math/rand"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -189,20 +188,6 @@ func kinds(tb testing.TB) []schema.GroupVersionKind {
 		tb.Fatalf("Found %d kinds, want far more", len(out))
 	}
 	return out
-}
-
-// firstSeed returns the first seed of the random tests: 1, or POSTERN_TEST_SEED.
-func firstSeed(t *testing.T) int64 {
-	t.Helper()
-	value := os.Getenv("POSTERN_TEST_SEED")
-	if value == "" {
-		return 1
-	}
-	seed, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatalf("POSTERN_TEST_SEED: %v", err)
-	}
-	return seed
 }
 
 // decode returns an object as package admit decodes it.

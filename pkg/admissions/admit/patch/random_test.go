@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/seed"
 )
 
 // randomRounds is the number of rounds over all kinds in each random test. randomBudget is the
@@ -22,7 +24,7 @@ const (
 // server could send. It stops at the first failure and logs the seed.
 func forRandomObjects(t *testing.T, f func(c *chance, gvk schema.GroupVersionKind, raw string)) {
 	t.Helper()
-	began, seed := time.Now(), firstSeed(t)
+	began, seed := time.Now(), seed.First(t)
 	for round := range randomRounds {
 		for _, gvk := range kinds(t) {
 			if round > 0 && time.Since(began) > randomBudget {

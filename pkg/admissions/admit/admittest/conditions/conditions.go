@@ -42,7 +42,8 @@ func NewCompiler() *Compiler {
 type Webhook struct {
 	Name       string
 	Rules      []admissionregistrationv1.RuleWithOperations
-	conditions cel.ConditionEvaluator
+	Conditions []admissionregistrationv1.MatchCondition
+	evaluator  cel.ConditionEvaluator
 }
 
 // Of compiles the webhooks of one phase of a service. The error names the conditions that an API server would refuse.
@@ -73,9 +74,9 @@ func (c *Compiler) Compile(name string, rules []admissionregistrationv1.RuleWith
 		expressions = append(expressions, (*matchconditions.MatchCondition)(&conditions[i]))
 	}
 	variables := cel.OptionalVariableDeclarations{HasAuthorizer: true}
-	w := &Webhook{Name: name, Rules: rules, conditions: c.newest.CompileCondition(expressions, variables, environment.StoredExpressions)}
+	w := &Webhook{Name: name, Rules: rules, Conditions: conditions, evaluator: c.newest.CompileCondition(expressions, variables, environment.StoredExpressions)}
 	oldest := c.oldest.CompileCondition(expressions, variables, environment.NewExpressions)
-	if err := errors.Join(slices.Concat(w.conditions.CompilationErrors(), oldest.CompilationErrors())...); err != nil {
+	if err := errors.Join(slices.Concat(w.evaluator.CompilationErrors(), oldest.CompilationErrors())...); err != nil {
 		return nil, fmt.Errorf("compiling the conditions of %s: %w", name, err)
 	}
 	return w, nil
@@ -107,7 +108,7 @@ func (w *Webhook) Match(ctx context.Context, r *Request, authz authorizer.Uncond
 	}
 	kind, resource := metav1.GroupVersionKind(r.attributes.VersionedKind), metav1.GroupVersionResource(r.attributes.GetResource())
 	request := cel.CreateAdmissionRequest(r.attributes.Attributes, resource, kind)
-	evaluated, left, err := w.conditions.ForInput(ctx, r.attributes, request, cel.OptionalVariableBindings{Authorizer: authz}, nil, MaxCost)
+	evaluated, left, err := w.evaluator.ForInput(ctx, r.attributes, request, cel.OptionalVariableBindings{Authorizer: authz}, nil, MaxCost)
 	if err != nil {
 		return Result{Addressed: true}, fmt.Errorf("evaluating the conditions of %s: %w", w.Name, err)
 	}
@@ -126,17 +127,19 @@ func (w *Webhook) Match(ctx context.Context, r *Request, authz authorizer.Uncond
 	return result, nil
 }
 
-// Called reports whether the API server would send a request to any of the webhooks.
-func Called(ctx context.Context, webhooks []*Webhook, ar *admissionv1.AdmissionRequest, authz authorizer.UnconditionalAuthorizer) (bool, error) {
+// Match evaluates the conditions of several webhooks for a request. The result says whether any webhook is addressed or
+// called, and the total cost.
+func Match(ctx context.Context, webhooks []*Webhook, ar *admissionv1.AdmissionRequest, authz authorizer.UnconditionalAuthorizer) (Result, error) {
 	r, err := NewRequest(ar)
 	if err != nil {
-		return false, err
+		return Result{}, err
 	}
-	called := false
+	var all Result
 	var errs []error
 	for _, w := range webhooks {
 		result, err := w.Match(ctx, r, authz)
-		called, errs = called || result.Called, append(errs, err)
+		all = Result{all.Addressed || result.Addressed, all.Called || result.Called, all.Cost + result.Cost}
+		errs = append(errs, err)
 	}
-	return called, errors.Join(errs...)
+	return all, errors.Join(errs...)
 }

@@ -1,0 +1,23 @@
+// Package seed chooses the seeds of random tests. It is a package of its own because tests inside package admit cannot
+// import admittest, which imports admit.
+package seed
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// First returns the first seed of the random tests: 1, or the value of POSTERN_TEST_SEED.
+func First(tb testing.TB) int64 {
+	tb.Helper()
+	value := os.Getenv("POSTERN_TEST_SEED")
+	if value == "" {
+		return 1
+	}
+	first, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		tb.Fatalf("POSTERN_TEST_SEED: %v", err)
+	}
+	return first
+}

@@ -1,0 +1,34 @@
+// Package denyescalatingexec denies exec and attach for pods that have more access to their node than other pods. See
+// README.md.
+package denyescalatingexec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/pods/connections"
+)
+
+// Plugin is DenyEscalatingExec.
+//
+// Upstream: plugin/pkg/admission/exec, until v1.20.
+var Plugin = &admit.Plugin{
+	Name:  "DenyEscalatingExec",
+	Rules: connections.Rules(),
+	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
+		return admit.Handler{Validate: connections.Deny(d.Client, hostNamespace, connections.Privileged)}, nil
+	},
+}
+
+// hostNamespace describes a pod that shares a namespace of its node.
+func hostNamespace(spec *corev1.PodSpec) string {
+	switch {
+	case spec.HostNetwork:
+		return "a container using host network"
+	case spec.HostPID:
+		return "a container using host pid"
+	case spec.HostIPC:
+		return "a container using host ipc"
+	}
+	return ""
+}
