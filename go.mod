@@ -25,7 +25,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/agext/levenshtein v1.2.3
+require (
+	github.com/agext/levenshtein v1.2.3
+	k8s.io/pod-security-admission v0.37.1
+)
 
 require github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 

@@ -119,6 +119,7 @@ func (p *process) deps() admit.Deps {
 		Features:   p.features,
 		Clock:      clock.RealClock{},
 		Go:         func(f func(context.Context)) { p.background = append(p.background, f) },
+		Metrics:    p.registry,
 		Observe:    observePlugins(p.registry),
 	}
 }

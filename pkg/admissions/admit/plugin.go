@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 )
 
@@ -59,9 +60,8 @@ type Handler struct {
 	Rules []Rule
 }
 
-// Func admits a request by returning nil, and denies it by returning a *Denial. Any
-// other error means that the plugin could not decide. Only Mutate may modify
-// Request.Object.
+// Func admits a request by returning nil, and denies it by returning a *Denial. Any other error means that the plugin
+// could not decide. Only Mutate may modify Request.Object.
 type Func func(context.Context, *Request) error
 
 // Deps are the dependencies that a plugin gets from the process. Informers that New
@@ -74,13 +74,13 @@ type Deps struct {
 	Authorize  AuthorizeFunc
 	Features   featuregate.FeatureGate
 	Clock      clock.Clock
-	// Go runs f in the background, from the first answer of the API server until the
-	// process ends. Only New may call Go.
+	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
 	// Flags holds the plugin flags that differ from their default, by name.
 	Flags map[string]string
-	// Observe, unless nil, is called after each call of a Func, with its duration and
-	// its error.
+	// Metrics, unless nil, is where New registers the metrics of the plugin.
+	Metrics metrics.KubeRegistry
+	// Observe, unless nil, is called after each call of a Func, with its duration and its error.
 	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 }
 

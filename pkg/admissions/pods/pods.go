@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/podgroupprotection"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podnodeselector"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podresizevalidator"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podsecurity"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podtolerationrestriction"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podtopologylabels"
 	"github.com/postern-dev/postern/pkg/admissions/pods/priority"
@@ -32,6 +33,7 @@ var Family = admit.Family{
 		limitranger.Plugin,
 		serviceaccount.Plugin,
 		alwayspullimages.Plugin,
+		podsecurity.Plugin,
 		podnodeselector.Plugin,
 		priority.Plugin,
 		defaulttolerationseconds.Plugin,

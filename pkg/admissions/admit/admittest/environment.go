@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/metrics"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -132,7 +133,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 		return admit.Deps{}, fmt.Errorf("features: %w", err)
 	}
 	return admit.Deps{
-		Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, RESTMapper: e.Mapper,
+		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, RESTMapper: e.Mapper,
 		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock,
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil

@@ -1,0 +1,140 @@
+// Package podsecurity enforces the Pod Security Standards, with the library of kube-apiserver's own plugin. See
+// README.md.
+package podsecurity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	componentmetrics "k8s.io/component-base/metrics"
+	"k8s.io/pod-security-admission/admission"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/metrics"
+	"k8s.io/pod-security-admission/policy"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// Plugin is PodSecurity.
+//
+// Upstream: plugin/pkg/admission/security/podsecurity, and the manifests of k8s.io/pod-security-admission.
+var Plugin = &admit.Plugin{Name: "PodSecurity", Rules: rules(), Configurable: true, New: newHandler}
+
+func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
+	configuration, defaultsOnly, err := loadConfig(data)
+	if err != nil {
+		return admit.Handler{}, err
+	}
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		return admit.Handler{}, fmt.Errorf("making the evaluator: %w", err)
+	}
+	recorder, err := newRecorder(d.Metrics)
+	if err != nil {
+		return admit.Handler{}, err
+	}
+	namespaces := admission.NamespaceGetterFromListerAndClient(d.Informers.Core().V1().Namespaces().Lister(), d.Client)
+	p := &plugin{Admission: &admission.Admission{
+		Configuration: configuration, Evaluator: evaluator, Metrics: recorder, PodSpecExtractor: admission.DefaultPodSpecExtractor{},
+		NamespaceGetter: namespaces, PodLister: newPodLister(d.Client),
+	}}
+	if defaultsOnly {
+		p.inTree = &inTree{namespaces, evaluator}
+		p.NamespaceGetter = defaulted{namespaces}
+	}
+	if err := p.CompleteConfiguration(); err != nil {
+		return admit.Handler{}, fmt.Errorf("completing the configuration: %w", err)
+	}
+	if err := p.ValidateConfiguration(); err != nil {
+		return admit.Handler{}, fmt.Errorf("validating the configuration: %w", err)
+	}
+	return admit.Handler{Validate: p.validate}, nil
+}
+
+// newRecorder returns the library's metrics. Versions that are newer than every check have the label "future", because a
+// user chooses the version.
+func newRecorder(registry componentmetrics.KubeRegistry) (metrics.Recorder, error) {
+	newest := api.MajorMinorVersion(1, 0)
+	for _, check := range policy.DefaultChecks() {
+		for _, v := range check.Versions {
+			if newest.Older(v.MinimumVersion) {
+				newest = v.MinimumVersion
+			}
+		}
+	}
+	recorder := metrics.NewPrometheusRecorder(newest)
+	var errs []error
+	if registry != nil {
+		recorder.MustRegister(func(all ...componentmetrics.Registerable) {
+			for _, m := range all {
+				errs = append(errs, registry.Register(m))
+			}
+		})
+	}
+	return recorder, errors.Join(errs...)
+}
+
+type plugin struct {
+	*admission.Admission
+	// inTree is set if the plugin evaluates only defaults.
+	inTree *inTree
+}
+
+func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
+	attributes := attributesOf(r)
+	if changesOnlyMetadata(r) || p.inTree != nil && !p.inTree.leaves(attributes, p.Configuration.Exemptions.Namespaces) {
+		return nil
+	}
+	// The library shares responses between requests, so they are read-only.
+	resp := p.Validate(ctx, attributes)
+	for key, value := range resp.AuditAnnotations {
+		r.Audit(key, value)
+	}
+	if len(resp.Warnings) > 0 && (p.inTree == nil || !p.inTree.warns(ctx, attributes)) {
+		for _, w := range resp.Warnings {
+			r.Warn("%s", w)
+		}
+	}
+	if resp.Allowed {
+		return nil
+	}
+	err := admit.Deny(&apierrors.StatusError{ErrStatus: *resp.Result})
+	if _, denied := errors.AsType[*admit.Denial](err); denied {
+		return err
+	}
+	return p.undecided(ctx, r, err)
+}
+
+// undecided returns the error for a pod whose namespace could not be looked up. The library does not tell why, so
+// undecided asks again. A namespace that does not exist is a decision, as in kube-apiserver; any other error is a failure.
+func (p *plugin) undecided(ctx context.Context, r *admit.Request, err error) error {
+	_, why := p.NamespaceGetter.GetNamespace(ctx, r.Namespace)
+	switch {
+	case apierrors.IsNotFound(why):
+		return admit.ForbiddenAs(r, err)
+	case why != nil:
+		return fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+func attributesOf(r *admit.Request) *api.AttributesRecord {
+	return &api.AttributesRecord{
+		Name: r.Name, Namespace: r.Namespace, Kind: schema.GroupVersionKind(r.Kind), Resource: schema.GroupVersionResource(r.Resource),
+		Subresource: r.SubResource, Operation: r.Operation, Object: r.Object, OldObject: r.OldObject, Username: r.UserInfo.Username,
+	}
+}
+
+// changesOnlyMetadata reports whether a request is one for which the API server does not call the plugin.
+func changesOnlyMetadata(r *admit.Request) bool {
+	pod, ok := r.Object.(*corev1.Pod)
+	old, wasPod := r.OldObject.(*corev1.Pod)
+	return r.Operation == admissionv1.Update && ok && wasPod && len(pod.Spec.Containers) > 0 &&
+		apiequality.Semantic.DeepEqual(pod.Spec, old.Spec) && !apiequality.Semantic.DeepEqual(pod.ObjectMeta, old.ObjectMeta)
+}
