@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -110,7 +111,8 @@ func calls(t *testing.T, p *e2e.Postern, phase string) float64 {
 	return p.Metric(t, "postern_webhook_requests_total", `service="/pods"`, fmt.Sprintf("phase=%q", phase))
 }
 
-// checkConfigurations checks that exactly one mutating and one validating webhook are registered for pods.
+// checkConfigurations checks that exactly one mutating and one validating webhook of the family pods are registered for
+// pods.
 func checkConfigurations(t *testing.T, api kubernetes.Interface) {
 	t.Helper()
 	hooks := api.AdmissionregistrationV1()
@@ -125,18 +127,28 @@ func checkConfigurations(t *testing.T, api kubernetes.Interface) {
 	var names []string
 	for _, c := range mutating.Items {
 		for _, w := range c.Webhooks {
-			names = append(names, "mutating "+w.Name)
+			if isForPods(w.Rules) {
+				names = append(names, "mutating "+w.Name)
+			}
 		}
 	}
 	for _, c := range validating.Items {
 		for _, w := range c.Webhooks {
-			names = append(names, "validating "+w.Name)
+			if isForPods(w.Rules) {
+				names = append(names, "validating "+w.Name)
+			}
 		}
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, " pods") })
 	if want := []string{"mutating pods.postern.dev", "validating pods.postern.dev"}; !slices.Equal(names, want) {
 		t.Errorf("The webhooks for pods are %q, want %q", names, want)
 	}
+}
+
+func isForPods(rules []admissionregistrationv1.RuleWithOperations) bool {
+	return slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return r.APIGroups[0] == "" && slices.Contains(r.Resources, "pods")
+	})
 }
 
 // createAll creates the pods with several workers. It fails the test if a request fails.
