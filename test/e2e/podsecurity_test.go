@@ -260,8 +260,8 @@ func checkLabelledLater(t *testing.T, c *e2e.Cluster) {
 	})
 }
 
-// TestPodSecurityWhilePosternIsAway checks what is refused and what is not, if Postern cannot reach the API server and if
-// Postern does not run.
+// TestPodSecurityWhilePosternIsAway checks what is refused and what is not, if Postern cannot reach the API server and
+// if Postern does not run.
 func TestPodSecurityWhilePosternIsAway(t *testing.T) {
 	t.Parallel()
 	c := withoutPodSecurity(t)

@@ -41,6 +41,7 @@ func TestMistakesStopTheStart(t *testing.T) {
 		{"an entry for no plugin", []string{config(head + "- name: AlwaysPullImages\n- name: NoSuch\n")}, []string{"config.yaml:5: ", `"NoSuch"`, lists}},
 		{"two entries for one", []string{config(head + "- name: AlwaysPullImages\n- name: AlwaysPullImages\n")}, []string{"config.yaml:5: ", "a second entry for AlwaysPullImages"}},
 		{"a plugin's field", []string{"--enable-admission-plugins=AlwaysPullImages", config(head + "- name: AlwaysPullImages\n  configuration:\n    nonsense: true\n")}, []string{"config.yaml:6: ", "AlwaysPullImages", "nonsense"}},
+		{"a plugin's value", []string{"--enable-admission-plugins=PodSecurity", config(head + "- name: PodSecurity\n  configuration:\n    apiVersion: pod-security.admission.config.k8s.io/v1\n    kind: PodSecurityConfiguration\n    defaults:\n      warn: baseline\n      enforce-version: \"1.30\"\n")}, []string{"config.yaml:10: ", "PodSecurity", "defaults.enforce-version"}},
 		{"a plugin's file", []string{"--enable-admission-plugins=AlwaysPullImages", config(head + "- name: AlwaysPullImages\n  path: nowhere.yaml\n")}, []string{"config.yaml:5: ", "nowhere.yaml"}},
 		{"secure port in use", []string{"--secure-port=" + busy}, []string{"--secure-port: listen tcp 127.0.0.1:" + busy, "in use"}},
 		{"health port in use", []string{"--secure-port=" + freePort(t), "--health-bind-address=127.0.0.1:" + busy}, []string{"--health-bind-address: listen tcp", "in use"}},

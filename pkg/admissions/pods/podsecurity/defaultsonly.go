@@ -25,8 +25,8 @@ func (d defaulted) GetNamespace(ctx context.Context, name string) (*corev1.Names
 	return withoutLevels(ns), nil
 }
 
-// withoutLevels returns a copy of the namespace that is privileged in every mode for which it has a label with a level. A
-// label with only a version is no level: kube-apiserver's plugin evaluates the level privileged then.
+// withoutLevels returns a copy of the namespace that is privileged in every mode for which it has a label with a
+// level. A label with only a version is no level: kube-apiserver's plugin evaluates the level privileged then.
 func withoutLevels(ns *corev1.Namespace) *corev1.Namespace {
 	out := *ns
 	out.Labels = maps.Clone(ns.Labels)
@@ -62,8 +62,8 @@ func (t *inTree) leaves(a *api.AttributesRecord, exempt []string) bool {
 	return !slices.Contains(exempt, a.Namespace)
 }
 
-// warns reports whether kube-apiserver's plugin warns of the same pod or controller. It does where a namespace has a label
-// for enforce and none for warn: the level of enforce is then that of warn too.
+// warns reports whether kube-apiserver's plugin warns of the same pod or controller. It does where a namespace has a
+// label for enforce and none for warn: the level of enforce is then that of warn too.
 func (t *inTree) warns(ctx context.Context, a *api.AttributesRecord) bool {
 	metadata, spec, err := admission.DefaultPodSpecExtractor{}.ExtractPodSpec(a.Object)
 	if err != nil || spec == nil {

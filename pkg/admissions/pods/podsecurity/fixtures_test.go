@@ -57,8 +57,8 @@ func fixtures(t *testing.T) []fixture {
 	return out
 }
 
-// TestFixtures sends the pods of the library's tests, every level in every version, through the router: as a pod, which is
-// denied if it violates the level, and as the template of a Deployment, which is warned about.
+// TestFixtures sends the pods of the library's tests, every level in every version, through the router: as a pod,
+// which is denied if it violates the level, and as the template of a Deployment, which is warned about.
 func TestFixtures(t *testing.T) {
 	all := fixtures(t)
 	s := serveNamespaces(t, all)

@@ -9,8 +9,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// pageSize is the number of pods in one answer of the API server.
-const pageSize = 500
+const (
+	// pageSize is the number of pods in one answer of the API server.
+	pageSize = 100
+	// maxBytes bounds the size of all pods of a namespace, in the encoding of etcd. It has room for thousands of pods.
+	maxBytes = 32 << 20
+)
 
 // podLister lists the pods of a namespace whose level is raised. It asks the API server, as the library's own webhook
 // does: such updates are too rare for a cache of all pods. It lists one namespace at a time, because whoever may label
@@ -34,6 +38,7 @@ func (l *podLister) ListPods(ctx context.Context, namespace string) ([]*corev1.P
 		return nil, fmt.Errorf("another namespace is being checked: %w", ctx.Err())
 	}
 	var pods []*corev1.Pod
+	bytes := 0
 	for options := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := l.client.CoreV1().Pods(namespace).List(ctx, options)
 		if err != nil {
@@ -44,6 +49,9 @@ func (l *podLister) ListPods(ctx context.Context, namespace string) ([]*corev1.P
 			// No check reads them.
 			pod.ManagedFields, pod.Status = nil, corev1.PodStatus{}
 			pods = append(pods, pod)
+			if bytes += pod.Size(); bytes > maxBytes {
+				return nil, fmt.Errorf("the pods have more than %d MiB", maxBytes>>20)
+			}
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			return pods, nil

@@ -57,8 +57,8 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	return admit.Handler{Validate: p.validate}, nil
 }
 
-// newRecorder returns the library's metrics. Versions that are newer than every check have the label "future", because a
-// user chooses the version.
+// newRecorder returns the library's metrics. Versions that are newer than every check have the label "future", because
+// a user chooses the version.
 func newRecorder(registry componentmetrics.KubeRegistry) (metrics.Recorder, error) {
 	newest := api.MajorMinorVersion(1, 0)
 	for _, check := range policy.DefaultChecks() {
@@ -112,7 +112,8 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 }
 
 // undecided returns the error for a pod whose namespace could not be looked up. The library does not tell why, so
-// undecided asks again. A namespace that does not exist is a decision, as in kube-apiserver; any other error is a failure.
+// undecided asks again. A namespace that does not exist is a decision, as in kube-apiserver; any other error is a
+// failure.
 func (p *plugin) undecided(ctx context.Context, r *admit.Request, err error) error {
 	_, why := p.NamespaceGetter.GetNamespace(ctx, r.Namespace)
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
-// rules returns the rules of the library's own webhooks, and one for pods/resize, which is newer. What is only evaluated
-// for warnings and audit annotations fails open.
+// rules returns the rules of the library's own webhooks, and one for pods/resize, which is newer. What is only
+// evaluated for warnings and audit annotations fails open.
 func rules() []admit.Rule {
 	enforced := func(condition string, resources ...string) admit.Rule {
 		return admit.Rule{Resources: resources, Operations: operations()}.If(condition)
@@ -30,21 +30,25 @@ func operations() []admissionv1.Operation {
 	return []admissionv1.Operation{admissionv1.Create, admissionv1.Update}
 }
 
-// newSpec returns the CEL expression for all requests for pods except updates of the metadata alone. The library compares
-// less of the spec. The expression need not change with the library.
+// newSpec returns the CEL expression for all requests for pods except updates of the metadata alone. The library
+// compares less of the spec. The expression need not change with the library.
 func newSpec() string {
-	differs := func(field, operator string) string {
+	compared := func(field, operator string) string {
 		return admit.CELValue("object."+field, "{}") + operator + admit.CELValue("oldObject."+field, "{}")
 	}
-	return "request.operation == 'CREATE' || " + pods.WithoutContainers() + " || " + differs("spec", " != ") + " || " + differs("metadata", " == ")
+	return "request.operation == 'CREATE' || " + pods.WithoutContainers() + " || " +
+		compared("spec", " != ") + " || " + compared("metadata", " == ")
 }
 
-// newLabels returns the CEL expression for namespaces of which a label of the plugin is new, changed or removed. For all
-// others the plugin has nothing to do, so namespaces without these labels do not depend on Postern.
+// newLabels returns the CEL expression for namespaces of which a label of the plugin is new, changed or removed. For
+// all others the plugin has nothing to do, so namespaces without these labels do not depend on Postern.
 func newLabels() string {
+	labels := admit.CELStrings([]string{
+		api.EnforceLevelLabel, api.EnforceVersionLabel, api.AuditLevelLabel,
+		api.AuditVersionLabel, api.WarnLevelLabel, api.WarnVersionLabel,
+	})
 	// No label has a blank as its value.
 	value := func(labels string) string { return "(label in " + labels + " ? " + labels + "[label] : ' ')" }
-	return admit.CELStrings([]string{
-		api.EnforceLevelLabel, api.EnforceVersionLabel, api.AuditLevelLabel, api.AuditVersionLabel, api.WarnLevelLabel, api.WarnVersionLabel,
-	}) + ".exists(label, " + value(admit.CELValue("object.metadata.labels", "{}")) + " != " + value(admit.CELValue("oldObject.metadata.labels", "{}")) + ")"
+	now, before := admit.CELValue("object.metadata.labels", "{}"), admit.CELValue("oldObject.metadata.labels", "{}")
+	return labels + ".exists(label, " + value(now) + " != " + value(before) + ")"
 }
