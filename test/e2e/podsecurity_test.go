@@ -268,6 +268,7 @@ func TestPodSecurityWhilePosternIsAway(t *testing.T) {
 	way := e2e.StartProxy(t, strings.TrimPrefix(c.URL(), "https://"))
 	o := podSecurity(t, "")
 	o.Kubeconfig = c.PosternKubeconfig(t, "https://"+way.Addr())
+	o.Flags = append(o.Flags, "--webhook-timeout=2s")
 	p := startPodSecurity(t, c, o)
 	known := labelled(t, c)
 	pods := c.Admin.CoreV1().Pods(known)

@@ -1,7 +1,6 @@
 package podsecurity_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -30,8 +29,11 @@ type fixture struct {
 // namespace is the namespace with the level and the version of the fixture.
 func (f fixture) namespace() string { return f.level + "-" + strings.ReplaceAll(f.version, ".", "-") }
 
-// minFixtures is less than the number of fixtures, and more than those of most levels and versions.
-const minFixtures = 4500
+const (
+	// minFixtures is the least number of fixtures. There are a few more.
+	minFixtures   = 4500
+	newestVersion = "v1.37"
+)
 
 func fixtures(t *testing.T) []fixture {
 	t.Helper()
@@ -92,7 +94,7 @@ func serveNamespaces(t *testing.T, all []fixture) *admittest.Server {
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: f.namespace(), Labels: labels},
 		}))
 	}
-	s, err := c.Serve(context.WithoutCancel(admittest.Context(t)), podsecurity.Plugin)
+	s, err := c.Serve(t.Context(), podsecurity.Plugin)
 	if err != nil {
 		t.Fatalf("Serving the plugin: %v", err)
 	}
@@ -117,8 +119,11 @@ func (f fixture) check(t *testing.T, s *admittest.Server) {
 	case !resp.Allowed && (resp.Result.Code != 403 || !strings.Contains(resp.Result.Message, "violates "+violates)):
 		t.Errorf("%s: got %d %q, want 403 and a violation of %s", f.file, resp.Result.Code, resp.Result.Message, violates)
 	}
-	if resp := post(t, s, "privileged-latest", &pod); !resp.Allowed || len(resp.Warnings) > 0 {
-		t.Errorf("%s: got allowed %t and the warnings %q in a privileged namespace", f.file, resp.Allowed, resp.Warnings)
+	// No check has a version for the level privileged, so the fixtures of one version are enough.
+	if f.version == newestVersion {
+		if resp := post(t, s, "privileged-latest", &pod); !resp.Allowed || len(resp.Warnings) > 0 {
+			t.Errorf("%s: got allowed %t and the warnings %q in a privileged namespace", f.file, resp.Allowed, resp.Warnings)
+		}
 	}
 	resp := post(t, s, f.namespace(), &appsv1.Deployment{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
