@@ -19,12 +19,14 @@ type budget struct {
 	mu    sync.Mutex
 	used  int64
 	owned map[string]int64
+	// growing are the owners with a request that holds bytes and waits for more.
+	growing map[string]bool
 	// freed is closed when bytes are given back.
 	freed chan struct{}
 }
 
 func newBudget(size int64) *budget {
-	return &budget{size: size, owned: map[string]int64{}, freed: make(chan struct{})}
+	return &budget{size: size, owned: map[string]int64{}, growing: map[string]bool{}, freed: make(chan struct{})}
 }
 
 // take takes n bytes for an owner, which may hold at most ceiling bytes. If the
@@ -33,9 +35,25 @@ func newBudget(size int64) *budget {
 // all others.
 func (b *budget) take(ctx context.Context, owner string, ceiling, n int64) bool {
 	fits, freed := b.try(owner, ceiling, n)
+	return fits || b.await(ctx, freed, owner, ceiling, n)
+}
+
+// grow is take for a request that holds bytes of the budget. Only one such request of
+// an owner waits. If several did, each would hold what the others wait for.
+func (b *budget) grow(ctx context.Context, owner string, ceiling, n int64) bool {
+	fits, freed := b.try(owner, ceiling, n)
 	if fits {
 		return true
 	}
+	if !b.setGrowing(owner) {
+		return false
+	}
+	defer b.unsetGrowing(owner)
+	return b.await(ctx, freed, owner, ceiling, n)
+}
+
+// await repeats try whenever bytes are given back.
+func (b *budget) await(ctx context.Context, freed <-chan struct{}, owner string, ceiling, n int64) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
@@ -46,10 +64,28 @@ func (b *budget) take(ctx context.Context, owner string, ceiling, n int64) bool 
 		case <-ctx.Done():
 			return false
 		}
+		var fits bool
 		if fits, freed = b.try(owner, ceiling, n); fits {
 			return true
 		}
 	}
+}
+
+// setGrowing returns false if another request of the owner is growing.
+func (b *budget) setGrowing(owner string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.growing[owner] {
+		return false
+	}
+	b.growing[owner] = true
+	return true
+}
+
+func (b *budget) unsetGrowing(owner string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.growing, owner)
 }
 
 // try takes n bytes if they are available. Otherwise it returns a channel that is

@@ -160,6 +160,37 @@ func TestSlowBodiesDoNotHoldEverything(t *testing.T) {
 	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
 }
 
+// TestOneOfManyLargeBodiesIsRead sends eight bodies that all need more memory at the same time than one source may hold.
+// If all of them waited for each other, all would be rejected.
+func TestOneOfManyLargeBodiesIsRead(t *testing.T) {
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, service(allow))
+	const n, first, whole = 8, 600_000, 3 << 20
+	body := review(t, "u")
+	body = append(body, bytes.Repeat([]byte(" "), whole-len(body))...)
+	rest, codes := make(chan struct{}), make(chan int, n)
+	for range n {
+		r, w := io.Pipe()
+		go func() {
+			_, _ = w.Write(body[:first])
+			<-rest
+			_, _ = w.Write(body[first:])
+			_ = w.Close()
+		}()
+		go func() { codes <- s.post(t, "/pods/mutate", r).code }()
+	}
+	// Each body holds 1 MiB, which is all that the source may hold.
+	await(t, func() bool { _, held := inFlight(t, s); return held == n<<20 })
+	close(rest)
+	got := map[int]int{}
+	for range n {
+		got[<-codes]++
+	}
+	if got[http.StatusOK] == 0 || got[http.StatusOK]+got[http.StatusTooManyRequests] != n {
+		t.Errorf("Got the codes %v, want 200 and 429", got)
+	}
+	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
+}
+
 // TestValuesThatCannotBeStored sends an object with more JSON values than the largest storable object has bytes.
 func TestValuesThatCannotBeStored(t *testing.T) {
 	s := serve(t, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

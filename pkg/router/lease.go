@@ -31,7 +31,11 @@ const (
 // for bodies, so that a slow sender cannot block all others.
 func (l *lease) growBody(ctx context.Context, n int64) error {
 	bodies := l.half.router.bodies
-	if !bodies.take(ctx, l.source, bodies.size/2, n) {
+	take := bodies.take
+	if l.body > 0 {
+		take = bodies.grow
+	}
+	if !take(ctx, l.source, bodies.size/2, n) {
 		return tooMany("too_many_bytes", "too many bytes of requests are held")
 	}
 	l.body += n
