@@ -2,9 +2,12 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,26 +58,67 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	c := suite.Lend(t)
 	server := strings.TrimPrefix(c.URL(), "https://")
 	way := e2e.StartProxy(t, server)
-	o := alwaysPull()
-	o.Kubeconfig = c.PosternKubeconfig(t, "https://"+way.Addr())
+	o := e2e.Options{Plugins: []string{"AlwaysPullImages", "PodNodeSelector"}, Kubeconfig: c.PosternKubeconfig(t, "https://"+way.Addr())}
+	known := selecting(t, c)
 	p := startServing(t, c, o)
+	selectsNode(t, c, known)
 	all := configsOf(t, c)
 	before := all.get()
-	ns := c.Namespace(t)
+	// New connections are accepted, and never answered.
+	silence := e2e.Loopback(e2e.FreePort(t))
+	e2e.StartSilence(t, silence)
 	way.Cut()
+	way.To(silence)
 	all.edit(`[{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 20}]`)
-	e2e.Throughout(t, calm, "Postern is ready and serves during the outage", func(ctx context.Context) error {
+	e2e.Throughout(t, calm, "Postern is ready and decides by its caches during the outage", func(ctx context.Context) error {
 		if err := p.Ready(ctx); err != nil {
 			return err
 		}
-		return pullsAlways(c.Admin.CoreV1().Pods(ns).Create(ctx, pod("web"), dryRun()))
+		return hasSelector(c.Admin.CoreV1().Pods(known).Create(ctx, pod("web"), dryRun()))
 	})
 	if err := all.same(t.Context(), before); err == nil {
 		t.Error("The configurations were repaired during the outage: nothing was cut.")
 	}
+	unknown := selecting(t, c)
+	start := time.Now()
+	_, err := c.Admin.CoreV1().Pods(unknown).Create(t.Context(), pod("web"), dryRun())
+	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "pods.postern.dev"`) || strings.Contains(err.Error(), "Client.Timeout") {
+		t.Errorf("Creating a pod in a namespace that Postern does not know returned %v, want an internal error of Postern", err)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("The answer took %v, which is longer than the timeout of the webhook", took)
+	}
+	way.Cut()
 	way.To(server)
+	selectsNode(t, c, unknown)
 	e2e.Eventually(t, outageBound, "the configurations are repaired after the outage", func(ctx context.Context) error {
 		return all.same(ctx, before)
 	})
 	keepCalm(t, c)
+}
+
+// selecting creates a namespace with a node selector for PodNodeSelector.
+func selecting(t *testing.T, c *e2e.Cluster) string {
+	t.Helper()
+	ns := c.Namespace(t)
+	patch := []byte(`{"metadata": {"annotations": {"scheduler.alpha.kubernetes.io/node-selector": "disk=ssd"}}}`)
+	if _, err := c.Admin.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatalf("Annotating namespace %s: %v", ns, err)
+	}
+	return ns
+}
+
+// selectsNode waits until new pods in the namespace have its node selector.
+func selectsNode(t *testing.T, c *e2e.Cluster, ns string) {
+	t.Helper()
+	e2e.Eventually(t, outageBound, "a pod has the node selector of its namespace", func(ctx context.Context) error {
+		return hasSelector(c.Admin.CoreV1().Pods(ns).Create(ctx, pod("web"), dryRun()))
+	})
+}
+
+func hasSelector(pod *corev1.Pod, err error) error {
+	if err == nil && pod.Spec.NodeSelector["disk"] != "ssd" {
+		err = fmt.Errorf("the pod has the node selector %v", pod.Spec.NodeSelector)
+	}
+	return err
 }
