@@ -88,6 +88,7 @@ func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		gv.WithResource("mutatingwebhookconfigurations"):   "MutatingWebhookConfigurationList",
 		gv.WithResource("validatingwebhookconfigurations"): "ValidatingWebhookConfigurationList",
+		{Version: "v1", Resource: "namespaces"}:            "NamespaceList",
 	})
 	applied := make(chan []byte, 1)
 	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
