@@ -197,7 +197,9 @@ func TestWhoIsAskedFor(t *testing.T) {
 		"the service account may by an old group": {config: legacy, account: "robot", allowed: func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Group == "policy" }, want: specs{account(ours), account("policy")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlugin(t, tc.config, func(s authorizationv1.SubjectAccessReviewSpec) (bool, error) { return tc.allowed != nil && tc.allowed(s), nil }, anyPolicy)
+			p := newPlugin(t, tc.config, func(s authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+				return tc.allowed != nil && tc.allowed(s), nil
+			}, anyPolicy)
 			p.sync(t)
 			err := p.Mutate(t.Context(), creation(tc.account))
 			if (err == nil) != (tc.allowed != nil) || (err != nil && !isDenial(err)) {
