@@ -59,7 +59,7 @@ func (c *customInformers) lacks(resource schema.GroupResource) bool {
 }
 
 func missingDefinition(resource schema.GroupResource) string {
-	return fmt.Sprintf("The CustomResourceDefinition %s is missing: apply installer/crds/%s.yaml", resource, resource.Resource)
+	return fmt.Sprintf("The CustomResourceDefinition %s is missing; those of Postern are in installer/crds", resource)
 }
 
 // await waits until all informers are synced. It returns false if ctx ends first.

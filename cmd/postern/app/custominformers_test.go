@@ -32,7 +32,7 @@ func TestMissingDefinitionIsNamedUntilItIsApplied(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c.Start(ctx.Done())
-	const want = "The CustomResourceDefinition podsecuritypolicies.policy.postern.dev is missing: apply installer/crds/podsecuritypolicies.yaml"
+	const want = "The CustomResourceDefinition podsecuritypolicies.policy.postern.dev is missing; those of Postern are in installer/crds"
 	for c.explain(unsynced).Error() != want {
 		select {
 		case <-ctx.Done():

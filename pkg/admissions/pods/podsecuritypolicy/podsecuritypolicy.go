@@ -170,8 +170,7 @@ func isCollected(pod *corev1.Pod, r *admit.Request) bool {
 		return false
 	}
 	same := *pod
-	same.OwnerReferences, same.Finalizers = old.OwnerReferences, old.Finalizers
-	same.SelfLink, same.ManagedFields = old.SelfLink, old.ManagedFields
+	same.OwnerReferences, same.Finalizers, same.ManagedFields = old.OwnerReferences, old.Finalizers, old.ManagedFields
 	return apiequality.Semantic.DeepEqual(&same, old)
 }
 

@@ -11,9 +11,7 @@ func (p *PodSecurityPolicy) DeepCopy() *PodSecurityPolicy {
 	if p == nil {
 		return nil
 	}
-	out := &PodSecurityPolicy{TypeMeta: p.TypeMeta, Spec: p.Spec.deepCopy()}
-	p.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	return out
+	return &PodSecurityPolicy{TypeMeta: p.TypeMeta, ObjectMeta: *p.ObjectMeta.DeepCopy(), Spec: p.Spec.deepCopy()}
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -24,8 +22,7 @@ func (l *PodSecurityPolicyList) DeepCopy() *PodSecurityPolicyList {
 	if l == nil {
 		return nil
 	}
-	out := &PodSecurityPolicyList{TypeMeta: l.TypeMeta}
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	out := &PodSecurityPolicyList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
 	if l.Items != nil {
 		out.Items = make([]PodSecurityPolicy, len(l.Items))
 		for i := range l.Items {

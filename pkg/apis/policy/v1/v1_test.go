@@ -27,9 +27,9 @@ func fill(v reflect.Value, depth int) {
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem(), depth+1)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				fill(v.Field(i), depth+1)
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				fill(field, depth+1)
 			}
 		}
 	case reflect.Slice:
@@ -176,15 +176,15 @@ func (p property) differences(of reflect.Type, path string) []string {
 		}
 	case reflect.Struct:
 		var fields []string
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			fields = append(fields, name)
 			sub, ok := p.Properties[name]
 			if !ok {
 				out = append(out, fmt.Sprintf("%s.%s is not in the schema", path, name))
 				continue
 			}
-			out = append(out, sub.differences(of.Field(i).Type, path+"."+name)...)
+			out = append(out, sub.differences(field.Type, path+"."+name)...)
 		}
 		for name := range p.Properties {
 			if !slices.Contains(fields, name) {
