@@ -141,9 +141,10 @@ func TestPodSecurityPolicy(t *testing.T) {
 			return err
 		})
 		// The pod has the default service account, which may use the policy of this pod, so alice may update it.
-		if _, err := pods.Patch(t.Context(), "admins", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
-			t.Errorf("Updating it while a policy admits it: %v", err)
-		}
+		e2e.Eventually(t, settleBound, "alice may update it while a policy admits it", func(ctx context.Context) error {
+			_, err := pods.Patch(ctx, "admins", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+			return err
+		})
 		if err := c.Dynamic(t, controlplane.Admin).Resource(policyv1.GroupVersionResource()).Delete(t.Context(), "any-pod", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,10 @@ func TestWithoutItsDefinitionPosternIsNotReady(t *testing.T) {
 // compares what the command prints.
 func TestMigratingFromPSP(t *testing.T) {
 	t.Parallel()
-	c := suite.Lend(t)
+	c := suite.Start(t, controlplane.Options{ControllerManager: true})
+	if out, err := c.Kubectl(t.Context(), controlplane.Admin, "delete", "-f", filepath.Join(c.Module(), "installer", "crds")).CombinedOutput(); err != nil {
+		t.Fatalf("Removing the definitions: %v: %s", err, out)
+	}
 	doc, err := os.ReadFile(filepath.Join(c.Module(), "docs", "migrating-from-psp.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -257,12 +261,12 @@ func TestMigratingFromPSP(t *testing.T) {
 }
 
 // walk runs a command of the document until it prints what the document says. Permissions take effect a moment after
-// they are granted.
+// they are granted. Warnings of kubectl are not in the document.
 func walk(t *testing.T, c *e2e.Cluster, dir, command, want string) {
 	t.Helper()
 	e2e.Eventually(t, settleBound, command, func(context.Context) error {
 		got, err := c.Shell(t, dir, command)
-		if got = words(got); got != want {
+		if got = words(warning.ReplaceAllString(got, "")); got != want {
 			return fmt.Errorf("it prints\n%s\nwant\n%s", got, want)
 		}
 		if err != nil && !strings.HasPrefix(want, "Error from server (Forbidden)") && want != "no" {
@@ -300,6 +304,8 @@ func words(text string) string { return strings.Join(strings.Fields(text), " ") 
 
 // block is a block of code in a document. A comment in its first line is the name of its file.
 type block struct{ kind, file, text string }
+
+var warning = regexp.MustCompile(`(?m)^Warning: .*$`)
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 

@@ -67,10 +67,9 @@ func (p *policies) cached() ([]*policyv1.PodSecurityPolicy, error) {
 	return out, nil
 }
 
-// isCurrent reports whether the API server has the same version of a policy. It answers from its own cache, as
-// kube-apiserver's plugin did.
+// isCurrent reports whether the API server has the same version of a policy.
 func (p *policies) isCurrent(ctx context.Context, policy *policyv1.PodSecurityPolicy) (bool, error) {
-	u, err := p.client.Get(ctx, policy.Name, metav1.GetOptions{ResourceVersion: "0"})
+	u, err := p.client.Get(ctx, policy.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
