@@ -22,9 +22,9 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// restricted is a policy that alice may use, in all namespaces. She may also do everything with pods, and create and
+// restrictedPolicy is a policy that alice may use, in all namespaces. She may also do everything with pods, and create and
 // change policies, which does not let her use them.
-const restricted = `
+const restrictedPolicy = `
 apiVersion: policy.postern.dev/v1
 kind: PodSecurityPolicy
 metadata: {name: restricted}
@@ -59,7 +59,7 @@ func withPolicies(flags ...string) e2e.Options {
 func TestPodSecurityPolicy(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
-	c.Apply(t, restricted)
+	c.Apply(t, restrictedPolicy)
 	ns := c.Namespace(t)
 	c.StartPostern(t, withPolicies())
 	pods := c.Client(t, controlplane.Alice).CoreV1().Pods(ns)
