@@ -74,7 +74,7 @@ unit: ## Unit tests
 .PHONY: parity
 parity: ## The plugins' cases through kube-apiserver's own plugins
 	@# Without a list of packages, go test also prints which plugins it compared.
-	go test -C pkg/admissions/parity
+	go test -C pkg/admissions/parity -timeout 30m
 
 .PHONY: e2e
 e2e: ## End-to-end tests with a real control plane

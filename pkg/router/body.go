@@ -41,6 +41,9 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
 		return nil, &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
 	case errors.As(err, &rej):
+		// The same, without holding memory. A connection that is closed while the client
+		// writes is an error for the client instead of the 429 that it would repeat.
+		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
 		return nil, rej
 	case err != nil:
 		return nil, badRequest("unreadable", "reading the body: %v", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,33 +171,47 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 }
 
 // Uninstall removes every configuration of the Postern in the namespace of d, and returns their names. It marks the
-// namespace first, so that no replica registers again.
+// namespace first, so that no replica registers again. A replica that sees the mark also removes the configurations.
 func Uninstall(ctx context.Context, client dynamic.Interface, d Deployment) ([]string, error) {
+	before, err := d.listManaged(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	stamp := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, UninstalledAnnotation, "true")
-	_, err := client.Resource(namespaces).Patch(ctx, d.Namespace, types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = client.Resource(namespaces).Patch(ctx, d.Namespace, types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
 	marked := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("annotating namespace %s with %s: %w", d.Namespace, UninstalledAnnotation, err)
 	}
-	var removed []string
-	configs, err := d.listManaged(ctx, client)
+	// A replica may have registered something before it saw the mark.
+	after, err := d.listManaged(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	for kind, list := range configs {
-		gvr := resources()[kind]
-		for _, u := range list {
-			if !marked {
-				_, err := client.Resource(gvr).Patch(ctx, u.GetName(), types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
-				if err != nil && !apierrors.IsNotFound(err) {
-					return removed, fmt.Errorf("annotating %s %s: %w", gvr.Resource, u.GetName(), err)
+	removed := map[string]bool{}
+	for _, configs := range []map[string][]*unstructured.Unstructured{before, after} {
+		for kind, list := range configs {
+			for _, u := range list {
+				gvr := resources()[kind]
+				if name := gvr.Resource + "/" + u.GetName(); !removed[name] {
+					if err := uninstall(ctx, client, gvr, u.GetName(), marked, stamp); err != nil {
+						return slices.Sorted(maps.Keys(removed)), err
+					}
+					removed[name] = true
 				}
 			}
-			if err := remove(ctx, client, gvr, u.GetName()); err != nil {
-				return removed, err
-			}
-			removed = append(removed, gvr.Resource+"/"+u.GetName())
 		}
 	}
-	return removed, nil
+	return slices.Sorted(maps.Keys(removed)), nil
+}
+
+// uninstall deletes a configuration. Without a namespace, the mark is on the configuration.
+func uninstall(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string, marked bool, stamp []byte) error {
+	if !marked {
+		_, err := client.Resource(gvr).Patch(ctx, name, types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("annotating %s %s: %w", gvr.Resource, name, err)
+		}
+	}
+	return remove(ctx, client, gvr, name)
 }

@@ -58,10 +58,13 @@ func TestMatchConditions(t *testing.T) {
 				}
 			}
 			// Webhooks of a stopped Postern would disturb the test of the next plugin.
-			if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL())); code != 0 {
+			if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.Kubeconfig(controlplane.Admin)); code != 0 {
 				t.Fatalf("postern uninstall exited with %d: %s", code, said)
 			}
 			p.Stop(t)
+			if err := c.UndoUninstall(t.Context()); err != nil {
+				t.Fatalf("Removing the annotation: %v", err)
+			}
 		})
 	}
 }

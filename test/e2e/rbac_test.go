@@ -25,7 +25,7 @@ func TestServiceAccountSuffices(t *testing.T) {
 	eventuallySame(t, all, before)
 	p.Stop(t)
 	c.StartPostern(t, e2e.Options{})
-	uninstallSecret(t, c)
+	e2e.Eventually(t, repairBound, "the configurations are removed", all.gone)
 	asked := map[string]bool{}
 	for _, e := range c.Audit(t, e2e.AuditEvent.ByPostern) {
 		if e.User.Username != serviceAccount {
@@ -36,18 +36,12 @@ func TestServiceAccountSuffices(t *testing.T) {
 	for _, want := range []string{
 		"list mutatingwebhookconfigurations", "watch mutatingwebhookconfigurations", "patch mutatingwebhookconfigurations", "delete mutatingwebhookconfigurations",
 		"list validatingwebhookconfigurations", "watch validatingwebhookconfigurations", "patch validatingwebhookconfigurations", "delete validatingwebhookconfigurations",
-		"get secrets", "create secrets", "delete secrets", "get services", "get namespaces",
+		"get secrets", "create secrets", "get services", "get namespaces", "watch namespaces",
+		"list leases", "watch leases", "create leases", "patch leases", "delete leases",
 	} {
 		if !asked[want] {
 			t.Errorf("The audit log does not know that Postern did %q; it knows %v", want, asked)
 		}
-	}
-}
-
-func uninstallSecret(t *testing.T, c *e2e.Cluster) {
-	t.Helper()
-	if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.PosternKubeconfig(t, c.URL())); code != 0 {
-		t.Errorf("postern uninstall exited with %d: %s", code, said)
 	}
 }
 

@@ -85,18 +85,20 @@ func protocolOf(t *testing.T, p *e2e.Postern) string {
 // balancer simulates the kubelet and kube-proxy. It probes the readiness of the replicas, and forwards new connections
 // only to ready replicas.
 type balancer struct {
+	proxy *e2e.Proxy
+
 	mu       sync.Mutex
 	replicas []*e2e.Postern
 }
 
 func startBalancer(t *testing.T, proxy *e2e.Proxy) *balancer {
 	t.Helper()
-	b := &balancer{}
+	b := &balancer{proxy: proxy}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			proxy.To(b.ready(ctx)...)
+			b.forward(ctx)
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -113,14 +115,16 @@ func (b *balancer) add(replicas ...*e2e.Postern) {
 	b.replicas = append(b.replicas, replicas...)
 }
 
-// remove makes the balancer forget a replica.
-func (b *balancer) remove(p *e2e.Postern) {
+// remove makes the balancer forget a replica. When remove returns, no new connection goes to the replica.
+func (b *balancer) remove(ctx context.Context, p *e2e.Postern) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.replicas = slices.DeleteFunc(b.replicas, func(o *e2e.Postern) bool { return o == p })
+	b.mu.Unlock()
+	b.forward(ctx)
 }
 
-func (b *balancer) ready(ctx context.Context) []string {
+// forward makes the ready replicas the backends of the proxy.
+func (b *balancer) forward(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []string
@@ -129,7 +133,7 @@ func (b *balancer) ready(ctx context.Context) []string {
 			out = append(out, p.Addr())
 		}
 	}
-	return out
+	b.proxy.To(out...)
 }
 
 // load creates pods until it is stopped.

@@ -58,12 +58,11 @@ func TestSoak(t *testing.T) {
 			replicas[i].AwaitReady(t)
 			replicas[i].AwaitRegistered(t)
 			old.Stop(t)
-			b.remove(old)
+			b.remove(t.Context(), old)
 			l.check(t)
 		}
 		if round%2 == 0 {
-			b.remove(replicas[0])
-			proxy.To(replicas[1].Addr())
+			b.remove(t.Context(), replicas[0])
 			l.kill(replicas[0])
 			replicas[0] = launch(round)
 			replicas[0].AwaitReady(t)

@@ -178,20 +178,3 @@ func TestRandomRulesAreValid(t *testing.T) {
 		}
 	}
 }
-<<<<<<< HEAD
-
-// firstSeed returns the first seed of the random tests. POSTERN_TEST_SEED overrides it.
-func firstSeed(t *testing.T) int64 {
-	t.Helper()
-	value := os.Getenv("POSTERN_TEST_SEED")
-	if value == "" {
-		return 1
-	}
-	seed, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatalf("POSTERN_TEST_SEED: %v", err)
-	}
-	return seed
-}
-=======
->>>>>>> small

@@ -14,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/conditions"
 	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // TestExclusions registers a service for all resources, and checks which requests the API server would send
@@ -106,10 +108,8 @@ func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
 		},
 	}
 	deployment := router.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
-	r, err := router.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, router.NewMetrics(metrics.NewKubeRegistry()))
-	if err != nil {
-		t.Fatalf("Making the registrar: %v", err)
-	}
+	replicas := rollout.New(rollout.Options{Client: fake.NewClientset(), Namespace: "postern-system", Name: "test", Serves: []string{"/test"}})
+	r := router.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, replicas, router.NewMetrics(metrics.NewKubeRegistry()))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	go func() { _ = r.Run(ctx, func(context.Context) error { return nil }) }()
