@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -169,10 +170,10 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 			}
 		}
 	}
-	client := fake.NewClientset()
+	client, dyn := fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 	return admit.Deps{
-		Client: client, Dynamic: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
-		Informers: informers.NewSharedInformerFactory(client, 0), RESTMapper: meta.NewDefaultRESTMapper(nil),
+		Client: client, Dynamic: dyn, Informers: informers.NewSharedInformerFactory(client, 0),
+		CustomInformers: dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0), RESTMapper: meta.NewDefaultRESTMapper(nil),
 		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 			return admit.Decision{}, nil
 		},

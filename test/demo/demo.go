@@ -105,6 +105,9 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*resu
 		return nil, err
 	}
 	results := d.newResults()
+	if err := d.define(ctx); err != nil {
+		return nil, err
+	}
 	if err := d.early(ctx, results); err != nil {
 		return nil, err
 	}

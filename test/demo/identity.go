@@ -25,6 +25,16 @@ kind: ServiceAccount
 metadata: {name: ` + serviceAccount + `, namespace: ` + namespace + `}
 `
 
+// define applies the CustomResourceDefinitions of the installer and waits until the API server serves them.
+func (d *demo) define(ctx context.Context) error {
+	crds := filepath.Join(d.installer, "crds")
+	if _, err := d.kubectl(ctx, "", "apply", "-f", crds); err != nil {
+		return err
+	}
+	_, err := d.kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "-f", crds)
+	return err
+}
+
 // identify creates Postern's namespace and service account with the rights that the installer grants, and
 // returns a kubeconfig for that account. So the demo shows that these rights are sufficient.
 func (d *demo) identify(ctx context.Context) (string, error) {

@@ -35,6 +35,7 @@ func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := suite.Lend(t)
 			w := &world{Cluster: c, kubelet: c.Client(t, controlplane.Node), namespace: c.Namespace(t)}
+			c.AllowPods(t)
 			o := suite.AllPlugins(t)
 			o.Flags = append(o.Flags, "--webhook-timeout=1s")
 			p := startServing(t, c, o)

@@ -27,6 +27,7 @@ type counts map[string]int
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
+	c.AllowPods(t)
 	p := startServing(t, c, suite.AllPlugins(t))
 	w := newWorld(t, c)
 	families := familiesOf(t, c)

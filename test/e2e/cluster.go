@@ -160,9 +160,15 @@ func (c *Cluster) install(tb testing.TB) {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		tb.Fatalf("Creating Postern's service account: %v", err)
 	}
-	rbac := filepath.Join(c.paths.module, "installer", "rbac.yaml")
-	if out, err := c.Kubectl(tb.Context(), controlplane.Admin, "apply", "-f", rbac).CombinedOutput(); err != nil {
-		tb.Fatalf("Applying %s: %v: %s", rbac, err, out)
+	for _, name := range []string{"rbac.yaml", "crds"} {
+		path := filepath.Join(c.paths.module, "installer", name)
+		if out, err := c.Kubectl(tb.Context(), controlplane.Admin, "apply", "-f", path).CombinedOutput(); err != nil {
+			tb.Fatalf("Applying %s: %v: %s", path, err, out)
+		}
+	}
+	crds := []string{"wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/name=postern", "--timeout=30s"}
+	if out, err := c.Kubectl(tb.Context(), controlplane.Admin, crds...).CombinedOutput(); err != nil {
+		tb.Fatalf("Waiting for our own resources: %v: %s", err, out)
 	}
 	c.installed = true
 }

@@ -180,6 +180,15 @@ func (p *Postern) Ready(ctx context.Context) error {
 	return err
 }
 
+// Readyz returns the verbose answer of /readyz, which is the text of the error if Postern is not ready.
+func (p *Postern) Readyz(ctx context.Context) string {
+	text, err := p.get(ctx, "/readyz?verbose")
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
 // AwaitReady waits until Postern is ready. AwaitReady fails the test if the process exits first.
 func (p *Postern) AwaitReady(tb testing.TB) {
 	tb.Helper()

@@ -79,7 +79,7 @@ func (p Program) newRoot() (*cobra.Command, error) {
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newUninstall(), newRotateCA(), newVersion())
+	root.AddCommand(serve, newUninstall(), newRotateCA(), newMigrate(), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

@@ -31,6 +31,7 @@ type process struct {
 	deployment router.Deployment
 	cluster    *cluster
 	informers  informers.SharedInformerFactory
+	custom     *customInformers
 	registry   metrics.KubeRegistry
 	services   []router.AdmissionService
 	router     *router.Router
@@ -69,6 +70,7 @@ func (o *options) newProcess() (*process, error) {
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = router.NewMetrics(p.registry)
 	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
+	p.custom = newCustomInformers(p.cluster.dynamic)
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
@@ -110,17 +112,18 @@ func (p *process) deps() admit.Deps {
 		wait.UntilWithContext(ctx, func(context.Context) { mapper.Reset() }, mapperAge)
 	})
 	return admit.Deps{
-		Flags:      flags,
-		Client:     p.cluster.client,
-		Dynamic:    p.cluster.dynamic,
-		Informers:  p.informers,
-		RESTMapper: mapper,
-		Authorize:  authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
-		Features:   p.features,
-		Clock:      clock.RealClock{},
-		Go:         func(f func(context.Context)) { p.background = append(p.background, f) },
-		Metrics:    p.registry,
-		Observe:    observePlugins(p.registry),
+		Flags:           flags,
+		Client:          p.cluster.client,
+		Dynamic:         p.cluster.dynamic,
+		Informers:       p.informers,
+		CustomInformers: p.custom,
+		RESTMapper:      mapper,
+		Authorize:       authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
+		Features:        p.features,
+		Clock:           clock.RealClock{},
+		Go:              func(f func(context.Context)) { p.background = append(p.background, f) },
+		Metrics:         p.registry,
+		Observe:         observePlugins(p.registry),
 	}
 }
 

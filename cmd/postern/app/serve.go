@@ -120,7 +120,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	}
 	p.registrar = router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, p.metrics)
 	p.health = &health{
-		checks: []check{{"certificates", p.certs.Ready}, {"informers", synced.ready}, {"registration", prepared.ready}},
+		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", prepared.ready}},
 		infos:  []check{{"webhooks", p.registrar.Status}},
 	}
 	conns := newConnections(secure, p.maxConnections, klog.FromContext(ctx))
@@ -130,6 +130,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		return err
 	}
 	p.informers.StartWithContext(background)
+	p.custom.Start(background.Done())
 	start(func(ctx context.Context) error { return p.certs.Run(withoutBodies(ctx)) })
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, replicas, synced, prepared) })
@@ -178,6 +179,9 @@ func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 			klog.FromContext(ctx).V(2).Info("Stopped before an informer had synced", "type", kind.String())
 			return nil
 		}
+	}
+	if !p.custom.await(ctx) {
+		return nil
 	}
 	synced.set()
 	return nil

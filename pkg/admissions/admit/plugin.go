@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
@@ -67,13 +68,15 @@ type Func func(context.Context, *Request) error
 // Deps are the dependencies that a plugin gets from the process. Informers that New
 // requests are synced before the first admission request.
 type Deps struct {
-	Client     kubernetes.Interface
-	Dynamic    dynamic.Interface
-	Informers  informers.SharedInformerFactory
-	RESTMapper meta.RESTMapper
-	Authorize  AuthorizeFunc
-	Features   featuregate.FeatureGate
-	Clock      clock.Clock
+	Client    kubernetes.Interface
+	Dynamic   dynamic.Interface
+	Informers informers.SharedInformerFactory
+	// CustomInformers are for resources of Postern's own API groups.
+	CustomInformers dynamicinformer.DynamicSharedInformerFactory
+	RESTMapper      meta.RESTMapper
+	Authorize       AuthorizeFunc
+	Features        featuregate.FeatureGate
+	Clock           clock.Clock
 	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
 	// Flags holds the plugin flags that differ from their default, by name.

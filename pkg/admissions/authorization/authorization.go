@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -26,4 +27,19 @@ func New(client kubernetes.Interface) admit.AuthorizeFunc {
 			Allowed: review.Status.Allowed && !review.Status.Denied, Reason: review.Status.Reason, EvaluationError: review.Status.EvaluationError,
 		}, nil
 	}
+}
+
+// ReviewFor returns the access review of a user's request for a resource. It
+// carries everything that the API server knows about the user.
+func ReviewFor(user authenticationv1.UserInfo, attributes *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, ResourceAttributes: attributes,
+	}
+	if len(user.Extra) > 0 {
+		spec.Extra = make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+		for k, v := range user.Extra {
+			spec.Extra[k] = authorizationv1.ExtraValue(v)
+		}
+	}
+	return spec
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/podnodeselector"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podresizevalidator"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podsecurity"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podtolerationrestriction"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podtopologylabels"
 	"github.com/postern-dev/postern/pkg/admissions/pods/priority"
@@ -34,6 +35,7 @@ var Family = admit.Family{
 		serviceaccount.Plugin,
 		alwayspullimages.Plugin,
 		podsecurity.Plugin,
+		podsecuritypolicy.Plugin,
 		podnodeselector.Plugin,
 		priority.Plugin,
 		defaulttolerationseconds.Plugin,

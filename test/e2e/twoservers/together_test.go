@@ -32,6 +32,7 @@ func TestAllPluginsTogether(t *testing.T) {
 	o := suite.AllPlugins(t)
 	o.Plugins = slices.DeleteFunc(o.Plugins, func(name string) bool { return name == "AlwaysDeny" })
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
+	c.AllowPods(t)
 	p := c.StartPostern(t, o)
 	ns := setUpTogether(t, c)
 	api := c.Client(t, controlplane.Admin)

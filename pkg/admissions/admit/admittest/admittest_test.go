@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 )
 
 // obedient is a plugin that follows the annotations of a pod.
@@ -71,7 +72,7 @@ func obedient() *admit.Plugin {
 					}
 				}
 				if a["may"] != "" {
-					got, err := d.Authorize(ctx, admit.AccessReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{Verb: "use", Resource: a["may"], Name: "it"}))
+					got, err := d.Authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{Verb: "use", Resource: a["may"], Name: "it"}))
 					if err != nil {
 						return err
 					}

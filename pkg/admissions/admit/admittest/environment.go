@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -57,11 +58,12 @@ type CallError struct {
 
 // Environment is the cluster that a case describes.
 type Environment struct {
-	Client    *fake.Clientset
-	Dynamic   *dynamicfake.FakeDynamicClient
-	Informers informers.SharedInformerFactory
-	Mapper    meta.RESTMapper
-	Clock     *clocktesting.FakeClock
+	Client          *fake.Clientset
+	Dynamic         *dynamicfake.FakeDynamicClient
+	Informers       informers.SharedInformerFactory
+	CustomInformers dynamicinformer.DynamicSharedInformerFactory
+	Mapper          meta.RESTMapper
+	Clock           *clocktesting.FakeClock
 	// Background runs the background functions of plugins.
 	Background []func(context.Context)
 
@@ -88,6 +90,7 @@ func (c *Case) Environment() (*Environment, error) {
 	e.Client = fake.NewSimpleClientset(typed...)
 	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), customKinds(), custom...)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
+	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
 	for _, f := range c.Errors {
 		e.Client.PrependReactor(f.Verb, f.Resource, f.react)
@@ -133,8 +136,9 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 		return admit.Deps{}, fmt.Errorf("features: %w", err)
 	}
 	return admit.Deps{
-		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, RESTMapper: e.Mapper,
-		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock,
+		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, CustomInformers: e.CustomInformers,
+		RESTMapper: e.Mapper,
+		Authorize:  authorization.New(e.Client), Features: gate, Clock: e.Clock,
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil
 }

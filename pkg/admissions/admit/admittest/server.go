@@ -94,6 +94,12 @@ func (e *Environment) sync(ctx context.Context) error {
 			return fmt.Errorf("the informer of %v did not sync", kind)
 		}
 	}
+	e.CustomInformers.Start(ctx.Done())
+	for resource, ok := range e.CustomInformers.WaitForCacheSync(bounded.Done()) {
+		if !ok {
+			return fmt.Errorf("the informer of %v did not sync", resource)
+		}
+	}
 	return nil
 }
 
@@ -102,6 +108,7 @@ func (s *Server) Close() {
 	s.http.Close()
 	s.stop()
 	s.Informers.Shutdown()
+	s.CustomInformers.Shutdown()
 }
 
 // Has reports whether the plugin takes part in a phase.

@@ -13,6 +13,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 )
 
 // Authorized reports whether a user may use a verb, such as approve, on a signer:
@@ -24,7 +25,7 @@ func Authorized(ctx context.Context, ask admit.AuthorizeFunc, user authenticatio
 	domain, _, _ := strings.Cut(signer, "/")
 	var unanswered []error
 	for _, name := range []string{signer, domain + "/*"} {
-		got, err := ask(ctx, admit.AccessReviewFor(user, &authorizationv1.ResourceAttributes{
+		got, err := ask(ctx, authorization.ReviewFor(user, &authorizationv1.ResourceAttributes{
 			Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name,
 		}))
 		switch {

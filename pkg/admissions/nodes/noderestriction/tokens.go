@@ -8,6 +8,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 )
 
 // token allows a node to request tokens of service accounts only for a pod that is
@@ -45,7 +46,7 @@ func (n *nodeRestriction) token(ctx context.Context, r *admit.Request, node stri
 // ask asks the API server whether the node is authorized for an audience or signer that its pod does not
 // name. The verb exists on no API resource and is used for this check only.
 func (n *nodeRestriction) ask(ctx context.Context, r *admit.Request, verb, resource, name string) (admit.Decision, error) {
-	return n.authorize(ctx, admit.AccessReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
+	return n.authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
 		Verb: verb, Group: r.Resource.Group, Version: r.Resource.Version, Resource: resource, Namespace: r.Namespace, Name: name,
 	}))
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
 )
 
 const (
@@ -148,7 +149,7 @@ func finalizers(group, version, resource, name string) authorizationv1.ResourceA
 }
 
 func (e *enforcement) ask(ctx context.Context, r *admit.Request, a authorizationv1.ResourceAttributes) (admit.Decision, error) {
-	got, err := e.authorize(ctx, admit.AccessReviewFor(r.UserInfo, &a))
+	got, err := e.authorize(ctx, authorization.ReviewFor(r.UserInfo, &a))
 	if err != nil {
 		return got, fmt.Errorf("asking whether the user may %s %s %q: %w", a.Verb, path.Join(a.Resource, a.Subresource), a.Name, err)
 	}

@@ -1,0 +1,27 @@
+package app
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/pkg/apis/policy/migration"
+)
+
+func newMigrate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Turn manifests of an old cluster into manifests for Postern",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "psp",
+		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
+		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
+			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of\n" +
+			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that\n" +
+			"allow to use policies also allow it in that group. All other documents stay as they are.",
+		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return migration.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
+	})
+	return cmd
+}

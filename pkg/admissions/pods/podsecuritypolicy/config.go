@@ -1,0 +1,32 @@
+package podsecuritypolicy
+
+import (
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
+)
+
+// config is the plugin's configuration. kube-apiserver's plugin has none.
+type config struct {
+	// LegacyAPIGroups also accepts the permission to use a policy in the API groups policy and extensions, so that
+	// roles for kube-apiserver's plugin go on working.
+	LegacyAPIGroups bool `json:"legacyAPIGroups"`
+	// CheckEphemeralContainers holds pods to which a user adds ephemeral containers against the policies. kube-apiserver's
+	// plugin does not.
+	CheckEphemeralContainers bool `json:"checkEphemeralContainers"`
+}
+
+func load(data []byte) (config, error) {
+	c := config{CheckEphemeralContainers: true}
+	if len(data) == 0 {
+		return c, nil
+	}
+	err := admit.DecodeConfig(data, &c)
+	return c, err
+}
+
+func (c config) groups() []string {
+	if c.LegacyAPIGroups {
+		return []string{policyv1.GroupName, "policy", "extensions"}
+	}
+	return []string{policyv1.GroupName}
+}

@@ -1,0 +1,235 @@
+package podsecuritypolicy_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy"
+	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
+)
+
+func Test(t *testing.T) { admittest.Run(t, podsecuritypolicy.Plugin) }
+
+const anyPolicy = `{"apiVersion":"policy.postern.dev/v1","kind":"PodSecurityPolicy","metadata":{"name":"any"},"spec":{
+	"privileged":true,"seLinux":{"rule":"RunAsAny"},"runAsUser":{"rule":"RunAsAny"},"supplementalGroups":{"rule":"RunAsAny"},"fsGroup":{"rule":"RunAsAny"}}}`
+
+// plugin is the plugin in a cluster with policies. Every user may use every policy, unless authorize says no.
+type plugin struct {
+	admit.Handler
+	env   *admittest.Environment
+	asked []authorizationv1.SubjectAccessReviewSpec
+}
+
+func newPlugin(t *testing.T, config string, authorize func(authorizationv1.SubjectAccessReviewSpec) (bool, error), policies ...string) *plugin {
+	t.Helper()
+	c := &admittest.Case{}
+	for _, p := range policies {
+		c.Cluster = append(c.Cluster, []byte(p))
+	}
+	env, err := c.Environment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plugin{env: env}
+	d, err := env.Deps(podsecuritypolicy.Plugin, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Authorize = func(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
+		p.asked = append(p.asked, spec)
+		allowed, err := authorize(spec)
+		return admit.Decision{Allowed: allowed}, err
+	}
+	if p.Handler, err = podsecuritypolicy.Plugin.New(d, []byte(config)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func everybody(authorizationv1.SubjectAccessReviewSpec) (bool, error) { return true, nil }
+
+func (p *plugin) sync(t *testing.T) {
+	t.Helper()
+	p.env.CustomInformers.Start(t.Context().Done())
+	for gvr, ok := range p.env.CustomInformers.WaitForCacheSync(t.Context().Done()) {
+		if !ok {
+			t.Fatalf("%v did not sync", gvr)
+		}
+	}
+}
+
+func creation(serviceAccount string) *admit.Request {
+	return &admit.Request{
+		AdmissionRequest: &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Namespace: "ns", Name: "web", Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			UserInfo: authenticationv1.UserInfo{Username: "alice", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}},
+		},
+		Object: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"},
+			Spec: corev1.PodSpec{ServiceAccountName: serviceAccount, Containers: []corev1.Container{
+				{Name: "c", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}},
+			}},
+		},
+	}
+}
+
+func isDenial(err error) bool {
+	_, ok := errors.AsType[*admit.Denial](err)
+	return ok
+}
+
+// TestAnUnsyncedCacheIsNoWayAround sends requests before the policies are known. They must fail, and a failure is no
+// denial, so that the failure policy applies.
+func TestAnUnsyncedCacheIsNoWayAround(t *testing.T) {
+	p := newPlugin(t, "", everybody, anyPolicy)
+	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
+		if err := f(t.Context(), creation("")); err == nil || isDenial(err) {
+			t.Errorf("%s: got %v, want an error that is no denial", phase, err)
+		}
+	}
+	p.sync(t)
+	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
+		if err := f(t.Context(), creation("")); err != nil {
+			t.Errorf("%s: got %v after the policies are known", phase, err)
+		}
+	}
+}
+
+// TestAStaleCacheIsNoWayAround has a policy in the cache that the API server has no more, or has restricted. The pod
+// needs the policy as it was.
+func TestAStaleCacheIsNoWayAround(t *testing.T) {
+	restricted := strings.Replace(anyPolicy, `"privileged":true`, `"privileged":false`, 1)
+	for name, tc := range map[string]struct {
+		now  []string
+		want string
+	}{
+		"the policy is the same": {now: []string{anyPolicy}},
+		"the policy was deleted": {want: "no providers available to validate pod request"},
+		"the policy was made stricter": {
+			now:  []string{strings.Replace(restricted, `"name":"any"`, `"name":"any","resourceVersion":"2"`, 1)},
+			want: "Privileged containers are not allowed",
+		},
+		"the policy was replaced by one of its name": {
+			now:  []string{strings.Replace(restricted, `"name":"any"`, `"name":"any","uid":"2"`, 1)},
+			want: "Privileged containers are not allowed",
+		},
+		"the policy was replaced by one that allows it": {now: []string{strings.Replace(anyPolicy, `"name":"any"`, `"name":"other"`, 1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlugin(t, "", everybody, anyPolicy)
+			p.sync(t)
+			p.serve(t, tc.now)
+			err := p.Validate(t.Context(), creation(""))
+			if tc.want == "" && err != nil {
+				t.Errorf("Got %v", err)
+			}
+			if tc.want != "" && (!isDenial(err) || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("Got %v, want a denial with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// serve makes the API server answer with these policies, without telling the informer.
+func (p *plugin) serve(t *testing.T, policies []string) {
+	t.Helper()
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "policy.postern.dev/v1", "kind": "PodSecurityPolicyList"}}
+	for _, text := range policies {
+		u := unstructured.Unstructured{}
+		if err := u.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		list.Items = append(list.Items, u)
+	}
+	p.env.Dynamic.PrependReactor("get", policyv1.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		for i := range list.Items {
+			if get, ok := a.(clienttesting.GetAction); ok && get.GetName() == list.Items[i].GetName() {
+				return true, &list.Items[i], nil
+			}
+		}
+		return true, nil, apierrors.NewNotFound(policyv1.GroupVersionResource().GroupResource(), "any")
+	})
+	p.env.Dynamic.PrependReactor("list", policyv1.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, list, nil })
+}
+
+// TestWhoIsAskedFor lists the access reviews of one request.
+func TestWhoIsAskedFor(t *testing.T) {
+	attributes := func(group string) *authorizationv1.ResourceAttributes {
+		return &authorizationv1.ResourceAttributes{Verb: "use", Group: group, Version: "*", Resource: "podsecuritypolicies", Namespace: "ns", Name: "any"}
+	}
+	account := func(group string) authorizationv1.SubjectAccessReviewSpec {
+		return authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:ns:robot", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns"}, ResourceAttributes: attributes(group),
+		}
+	}
+	user := func(group string) authorizationv1.SubjectAccessReviewSpec {
+		return authorizationv1.SubjectAccessReviewSpec{
+			User: "alice", Groups: []string{"g"}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v"}}, ResourceAttributes: attributes(group),
+		}
+	}
+	const ours, legacy = "policy.postern.dev", "legacyAPIGroups: true"
+	type specs = []authorizationv1.SubjectAccessReviewSpec
+	for name, tc := range map[string]struct {
+		config, account string
+		allowed         func(authorizationv1.SubjectAccessReviewSpec) bool
+		want            specs
+	}{
+		"the service account may":                 {account: "robot", allowed: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }, want: specs{account(ours)}},
+		"the user may":                            {account: "robot", allowed: func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.User == "alice" }, want: specs{account(ours), user(ours)}},
+		"there is no service account":             {want: specs{user(ours)}},
+		"nobody may":                              {account: "robot", want: specs{account(ours), user(ours)}},
+		"nobody may, by the old groups neither":   {config: legacy, account: "robot", want: specs{account(ours), account("policy"), account("extensions"), user(ours), user("policy"), user("extensions")}},
+		"the service account may by an old group": {config: legacy, account: "robot", allowed: func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Group == "policy" }, want: specs{account(ours), account("policy")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlugin(t, tc.config, func(s authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+				return tc.allowed != nil && tc.allowed(s), nil
+			}, anyPolicy)
+			p.sync(t)
+			err := p.Mutate(t.Context(), creation(tc.account))
+			if (err == nil) != (tc.allowed != nil) || (err != nil && !isDenial(err)) {
+				t.Errorf("Got %v", err)
+			}
+			if diff := cmp.Diff(p.asked, tc.want); diff != "" {
+				t.Errorf("The access reviews differ (- got, + want):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAPolicyIsAskedForOnce has the search repeated for a policy that changed in the meantime.
+func TestAPolicyIsAskedForOnce(t *testing.T) {
+	p := newPlugin(t, "", everybody, anyPolicy)
+	p.sync(t)
+	p.serve(t, []string{strings.Replace(anyPolicy, `"name":"any"`, `"name":"any","resourceVersion":"2"`, 1)})
+	if err := p.Validate(t.Context(), creation("")); err != nil || len(p.asked) != 1 {
+		t.Errorf("Got %v and %d access reviews, want one", err, len(p.asked))
+	}
+}
+
+func TestAnUnexpectedTypeIsDenied(t *testing.T) {
+	p := newPlugin(t, "", everybody, anyPolicy)
+	p.sync(t)
+	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
+		r := creation("")
+		r.Object = &corev1.ConfigMap{}
+		if err := f(t.Context(), r); !isDenial(err) || !strings.Contains(err.Error(), `pods "web" is forbidden: unexpected type *v1.ConfigMap`) {
+			t.Errorf("%s: got %v, want a denial", phase, err)
+		}
+	}
+}

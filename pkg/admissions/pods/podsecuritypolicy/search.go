@@ -1,0 +1,153 @@
+package podsecuritypolicy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy/strategies"
+	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
+)
+
+var errNoProviders = errors.New("PodSecurityPolicy: no providers available to validate pod request")
+
+// search is the choice of a policy for one request.
+type search struct {
+	uses *uses
+	// hint is the name of the policy that is tried first.
+	hint string
+	// defaults sets those defaults of a policy in a pod that the request can store. It is nil if the pod must satisfy
+	// a policy as it is.
+	defaults func(*strategies.Policy, *corev1.Pod)
+}
+
+// all sets all defaults of a policy.
+func all(p *strategies.Policy, pod *corev1.Pod) { p.Default(pod) }
+
+// newEphemeral returns a function that sets the defaults of a policy in the ephemeral containers that the old pod does
+// not have. A request for them can store nothing else.
+func newEphemeral(old *corev1.Pod) func(*strategies.Policy, *corev1.Pod) {
+	existing := sets.New[string]()
+	if old != nil {
+		for c := range pods.EachContainer(&old.Spec, pods.EphemeralContainers) {
+			existing.Insert(c.Name)
+		}
+	}
+	return func(p *strategies.Policy, pod *corev1.Pod) {
+		for c := range pods.EachContainer(&pod.Spec, pods.EphemeralContainers) {
+			if !existing.Has(c.Name) {
+				p.DefaultContainer(pod, c)
+			}
+		}
+	}
+}
+
+// result is the outcome of a search.
+type result struct {
+	// policy admits the pod. It is nil if no policy does.
+	policy *policyv1.PodSecurityPolicy
+	// pod is the pod with the defaults of the policy.
+	pod *corev1.Pod
+	// violations are those of the policies that the user may use.
+	violations field.ErrorList
+	// unusable is true if there is no policy that any pod could satisfy.
+	unusable bool
+}
+
+// run returns the first policy that the pod satisfies as it is and that may be used, or else the first one that it
+// satisfies with the defaults.
+func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod) (result, error) {
+	first, violating := result{unusable: true}, map[string]field.ErrorList{}
+	s.sort(items)
+	for _, item := range items {
+		policy, err := strategies.New(item)
+		if err != nil {
+			klog.FromContext(ctx).V(4).Info("Skipped a policy that no pod can satisfy", "policy", item.Name, "err", err)
+			continue
+		}
+		first.unusable = false
+		changed, errs := s.try(policy, pod)
+		if len(errs) > 0 {
+			violating[item.Name] = errs
+			continue
+		}
+		if changed == nil || (first.policy != nil && changed != pod) {
+			continue
+		}
+		may, err := s.uses.may(ctx, item.Name)
+		switch {
+		case err != nil:
+			return result{}, err
+		case may && changed == pod:
+			return result{policy: item, pod: pod}, nil
+		case may:
+			first = result{policy: item, pod: changed}
+		}
+	}
+	if first.policy != nil {
+		return first, nil
+	}
+	return s.denied(ctx, items, violating, first)
+}
+
+// sort sorts by name, with the hint first.
+func (s search) sort(items []*policyv1.PodSecurityPolicy) {
+	rank := func(p *policyv1.PodSecurityPolicy) int {
+		if p.Name == s.hint {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(items, func(a, b *policyv1.PodSecurityPolicy) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// try returns the pod itself if it satisfies the policy as it is, a changed copy if it does so with the defaults, or
+// nil if the request cannot store the defaults.
+func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, field.ErrorList) {
+	complete := pod.DeepCopy()
+	policy.Default(complete)
+	if errs := policy.Check(complete); len(errs) > 0 {
+		return nil, errs
+	}
+	if apiequality.Semantic.DeepEqual(pod, complete) {
+		return pod, nil
+	}
+	if s.defaults == nil {
+		return nil, nil
+	}
+	stored := pod.DeepCopy()
+	s.defaults(policy, stored)
+	if !apiequality.Semantic.DeepEqual(stored, complete) {
+		return nil, nil
+	}
+	return complete, nil
+}
+
+// denied returns the violations of the policies that may be used, in the order of the search. Users do not learn about
+// other policies.
+func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, violating map[string]field.ErrorList, out result) (result, error) {
+	for _, item := range items {
+		errs, ok := violating[item.Name]
+		if !ok {
+			continue
+		}
+		may, err := s.uses.may(ctx, item.Name)
+		if err != nil {
+			return result{}, err
+		}
+		if may {
+			out.violations = append(out.violations, errs...)
+		}
+	}
+	return out, nil
+}
