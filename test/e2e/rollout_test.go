@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +138,8 @@ func TestDisabledFamilyIsRemoved(t *testing.T) {
 	}
 }
 
+// TestDeletedNamespaceTakesTheConfigurationsAlong deletes Postern's namespace under a load of pod creations. No creation
+// may fail.
 func TestDeletedNamespaceTakesTheConfigurationsAlong(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -145,15 +148,36 @@ func TestDeletedNamespaceTakesTheConfigurationsAlong(t *testing.T) {
 	o.Kubeconfig = c.Kubeconfig(controlplane.Admin)
 	p := c.StartPostern(t, o)
 	all := configsOf(t, c)
+	ns := c.Namespace(t)
+	var load sync.WaitGroup
+	over := make(chan struct{})
+	load.Go(func() {
+		for n := 1; ; n++ {
+			select {
+			case <-over:
+				t.Logf("%d pods were created", n)
+				return
+			default:
+			}
+			if _, err := c.Admin.CoreV1().Pods(ns).Create(t.Context(), pod("web"), dryRun()); err != nil {
+				t.Errorf("Creating pod %d while the namespace is deleted: %v", n, err)
+			}
+		}
+	})
+	end := sync.OnceFunc(func() {
+		close(over)
+		load.Wait()
+	})
+	t.Cleanup(end)
 	if err := c.Admin.CoreV1().Namespaces().Delete(t.Context(), e2e.PosternNamespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("Deleting the namespace: %v", err)
 	}
 	e2e.Eventually(t, time.Minute, "the configurations are gone", all.gone)
 	e2e.Throughout(t, calm, "the configurations stay away", all.gone)
+	end()
 	if err := p.Ready(t.Context()); err != nil {
 		t.Errorf("Postern is not ready any more: %v", err)
 	}
-	ns := c.Namespace(t)
 	if err := isUnchanged(c.Admin.CoreV1().Pods(ns).Create(t.Context(), pod("web"), dryRun())); err != nil {
 		t.Errorf("Creating a pod: %v", err)
 	}

@@ -21,7 +21,7 @@ const (
 	// connections.
 	loadPause = 30 * time.Millisecond
 	// loadLimit is the maximum number of pods of a load. It ends a load that is not stopped.
-	loadLimit = 3000
+	loadLimit = 20000
 )
 
 // TestNoRequestIsLostWhenReplicasAreReplaced replaces both replicas in sequence while the test creates pods. Every pod must
