@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -86,13 +87,14 @@ func (w *world) count(t *testing.T, p *e2e.Postern, families []string, h happeni
 // settled returns the counts when they have not changed for a while.
 func settled(t *testing.T, p *e2e.Postern, families []string) counts {
 	t.Helper()
-	last, since := calls(t, p, families), time.Now()
+	first := calls(t, p, families)
+	last, since := first, time.Now()
 	e2e.Eventually(t, time.Minute, "there are no more calls", func(context.Context) error {
 		if now := calls(t, p, families); fmt.Sprint(now) != fmt.Sprint(last) {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) < quiet {
-			return fmt.Errorf("there were some %v ago", time.Since(since))
+			return fmt.Errorf("there were %v, the last one %v ago", last.minus(first), time.Since(since))
 		}
 		return nil
 	})
@@ -189,6 +191,13 @@ func registerWithoutConditions(t *testing.T, c *e2e.Cluster, registered map[stri
 			if _, err := clients[resource].Create(t.Context(), copied, metav1.CreateOptions{}); err != nil {
 				t.Fatalf("Creating %s without conditions: %v", copied.GetName(), err)
 			}
+			// Postern has ended when the cluster is cleaned.
+			t.Cleanup(func() {
+				ctx := context.WithoutCancel(t.Context())
+				if err := clients[resource].Delete(ctx, copied.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+					t.Errorf("Deleting %s: %v", copied.GetName(), err)
+				}
+			})
 		}
 	}
 }

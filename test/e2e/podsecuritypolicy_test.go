@@ -149,7 +149,7 @@ func TestPodSecurityPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		// No waiting: a cache that still has the policy admits nothing.
-		_, err := pods.Patch(t.Context(), "admins", types.MergePatchType, []byte(`{"spec":{"containers":[{"name":"app","image":"evil"}]}}`), metav1.PatchOptions{})
+		_, err := pods.Patch(t.Context(), "admins", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"app","image":"evil"}]}}`), metav1.PatchOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Host network is not allowed to be used") {
 			t.Errorf("Updating it without a policy returned %v, want a denial", err)
 		}
