@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/server"
@@ -133,6 +135,9 @@ func (p *inTree) play(t *testing.T, c *admittest.Case, ar *admissionv1.Admission
 	out := &admittest.Outcome{Allowed: true, Audit: a.audit}
 	ctx, cancel := context.WithTimeout(warning.WithWarningRecorder(t.Context(), (*recorder)(&out.Warnings)), 30*time.Second)
 	defer cancel()
+	// Plugins add audit annotations to the request or to the context.
+	ctx = audit.WithAuditContext(ctx)
+	defer func() { maps.Copy(a.audit, audit.AuditContextFrom(ctx).GetEventAnnotations()) }()
 	before := external(t, a.GetObject(), a.GetKind())
 	var err error
 	if m, ok := p.plugin.(admission.MutationInterface); ok && c.Phase != router.PhaseValidate && p.plugin.Handles(a.GetOperation()) {
