@@ -279,7 +279,7 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *AdmissionS
 		change(&d, &s)
 	}
 	r := NewRegistrar(c, d, []AdmissionService{s}, newBundle("ca"), newFleet(), nil)
-	r.reached = true
+	r.reached, r.noticeTime = true, 0
 	return r
 }
 

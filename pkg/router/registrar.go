@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,8 @@ type Registrar struct {
 	// Report, if not nil, is called with the reason for which nothing is registered,
 	// from time to time.
 	Report func(error)
+	// noticeTime is the pause between the two halves of a service.
+	noticeTime time.Duration
 
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
@@ -100,7 +103,7 @@ type Registrar struct {
 // NewRegistrar returns a registrar for the services. It does nothing before
 // Prepare and Run.
 func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
-	r := &Registrar{client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m, surplus: surplus{}, repairs: repairs{}}
+	r := &Registrar{client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime}
 	r.setStatus(errNotReached)
 	return r
 }
@@ -139,15 +142,11 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for kind, list := range configs {
-		for _, u := range list {
-			if r.serves(u) {
-				continue
-			}
-			if err := r.remove(ctx, kind, u.GetName()); err != nil {
-				return err
-			}
-		}
+	for kind := range configs {
+		configs[kind] = slices.DeleteFunc(configs[kind], r.serves)
+	}
+	if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove); err != nil {
+		return err
 	}
 	return r.introduce(ctx)
 }
@@ -338,18 +337,33 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	}
 	var errs []error
 	r.settled = true
-	for key, want := range desired {
-		after, err := r.ensure(ctx, key, want, stores[key.kind])
-		again = max(again, after)
-		errs = append(errs, err)
+	// The mutating halves are first: the validating halves deny what those would have changed.
+	created := false
+	for _, kind := range []string{mutatingKind, validatingKind} {
+		if kind == validatingKind && created {
+			sleep(ctx, r.noticeTime)
+		}
+		for key, want := range desired {
+			if key.kind != kind {
+				continue
+			}
+			if _, exists := stored(stores[kind], key.name); !exists {
+				created = true
+			}
+			after, err := r.ensure(ctx, key, want, stores[kind])
+			again = max(again, after)
+			errs = append(errs, err)
+		}
 	}
+	stale := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
 		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil {
-				errs = append(errs, r.removeStale(ctx, kind, u, view))
+			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil && r.isStale(u, view) {
+				stale[kind] = append(stale[kind], u)
 			}
 		}
 	}
+	errs = append(errs, inOrderOfRemoval(ctx, r.noticeTime, stale, r.remove))
 	r.surplus.prune(r.bundle.Bundle(), stores)
 	if r.settled {
 		r.registeredKey = prefix(r.bundle.PathKeys())

@@ -26,6 +26,10 @@ import (
 // annotation on the configurations before it deletes them.
 const UninstalledAnnotation = "postern.dev/uninstalled"
 
+// noticeTime is far longer than an API server needs to notice that a configuration was created or deleted. An API server
+// watches the two kinds independently, so it may notice two changes in the other order without a pause.
+const noticeTime = 500 * time.Millisecond
+
 var (
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
@@ -66,27 +70,50 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 		klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
 	}
 	r.setStatus(refusal)
-	var errs []error
+	all := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
 		for _, obj := range store.List() {
 			if u, ok := obj.(*unstructured.Unstructured); ok {
-				errs = append(errs, r.remove(ctx, kind, u.GetName()))
+				all[kind] = append(all[kind], u)
 			}
 		}
 	}
+	err := inOrderOfRemoval(ctx, r.noticeTime, all, r.remove)
 	r.markUnregistered()
+	return err
+}
+
+// isStale reports whether a configuration that is not desired must be removed. The canary of another living replica
+// stays.
+func (r *Registrar) isStale(u *unstructured.Unstructured, view rollout.View) bool {
+	name, canary := u.GetAnnotations()[canaryAnnotation]
+	return !canary || name != r.replicas.Name() && !view.Lives(name)
+}
+
+// inOrderOfRemoval calls remove for all configurations, the validating ones first: without its mutating half, a service
+// would deny what that half would have changed.
+func inOrderOfRemoval(ctx context.Context, pause time.Duration, configs map[string][]*unstructured.Unstructured, remove func(context.Context, string, *unstructured.Unstructured) error) error {
+	var errs []error
+	for _, kind := range []string{validatingKind, mutatingKind} {
+		if kind == mutatingKind && len(configs[validatingKind]) > 0 && len(configs[mutatingKind]) > 0 {
+			sleep(ctx, pause)
+		}
+		for _, u := range configs[kind] {
+			errs = append(errs, remove(ctx, kind, u))
+		}
+	}
 	return errors.Join(errs...)
 }
 
-// removeStale removes a configuration that is not desired. The canary of another living replica stays.
-func (r *Registrar) removeStale(ctx context.Context, kind string, u *unstructured.Unstructured, view rollout.View) error {
-	if name, canary := u.GetAnnotations()[canaryAnnotation]; canary && (name == r.replicas.Name() || view.Lives(name)) {
-		return nil
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
-	return r.remove(ctx, kind, u.GetName())
 }
 
-func (r *Registrar) remove(ctx context.Context, kind, name string) error {
+func (r *Registrar) remove(ctx context.Context, kind string, u *unstructured.Unstructured) error {
+	name := u.GetName()
 	err := remove(ctx, r.client, resources()[kind], name)
 	if err == nil {
 		klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", name)
@@ -159,15 +186,10 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for kind, list := range configs {
-		for _, u := range list {
-			errs = append(errs, r.remove(ctx, kind, u.GetName()))
-		}
-	}
+	err = inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
 	r.markUnregistered()
 	r.setStatus(errors.New("the last replica has ended"))
-	return errors.Join(errs...)
+	return err
 }
 
 // Uninstall removes every configuration of the Postern in the namespace of d, and returns their names. It marks the
@@ -190,16 +212,19 @@ func Uninstall(ctx context.Context, client dynamic.Interface, d Deployment) ([]s
 	}
 	removed := map[string]bool{}
 	for _, configs := range []map[string][]*unstructured.Unstructured{before, after} {
-		for kind, list := range configs {
-			for _, u := range list {
-				gvr := resources()[kind]
-				if name := gvr.Resource + "/" + u.GetName(); !removed[name] {
-					if err := uninstall(ctx, client, gvr, u.GetName(), marked, stamp); err != nil {
-						return slices.Sorted(maps.Keys(removed)), err
-					}
-					removed[name] = true
-				}
+		err := inOrderOfRemoval(ctx, noticeTime, configs, func(ctx context.Context, kind string, u *unstructured.Unstructured) error {
+			gvr := resources()[kind]
+			name := gvr.Resource + "/" + u.GetName()
+			if removed[name] {
+				return nil
 			}
+			err := uninstall(ctx, client, gvr, u.GetName(), marked, stamp)
+			removed[name] = err == nil
+			return err
+		})
+		if err != nil {
+			maps.DeleteFunc(removed, func(_ string, done bool) bool { return !done })
+			return slices.Sorted(maps.Keys(removed)), err
 		}
 	}
 	return slices.Sorted(maps.Keys(removed)), nil

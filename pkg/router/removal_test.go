@@ -16,6 +16,61 @@ import (
 	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
+// TestHalvesAreInOrder checks that the validating half of a service is never registered without its mutating half. It
+// would deny what the mutating half would have changed.
+func TestHalvesAreInOrder(t *testing.T) {
+	for name, removes := range map[string]func(*Registrar, *cluster) error{
+		"the namespace is terminating": func(r *Registrar, c *cluster) error {
+			dying := ourNamespace()
+			dying.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+			if err := c.Tracker().Update(namespaces, dying, ""); err != nil {
+				return err
+			}
+			_, err := r.sync(t.Context(), c.stores(t, r))
+			return err
+		},
+		"uninstall": func(r *Registrar, c *cluster) error {
+			_, err := Uninstall(t.Context(), c, r.deployment)
+			return err
+		},
+		"the last replica leaves": func(r *Registrar, _ *cluster) error { return r.Leave(t.Context(), true) },
+		"the family is disabled": func(r *Registrar, c *cluster) error {
+			r.services = nil
+			_, err := r.sync(t.Context(), c.stores(t, r))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, ourNamespace())
+			r := newRegistrar(t, c, nil)
+			r.noticeTime = noticeTime
+			var kinds []string
+			var at []time.Time
+			record := func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if resource := action.GetResource().Resource; strings.HasSuffix(resource, "configurations") {
+					kinds, at = append(kinds, action.GetVerb()+" "+resource), append(at, time.Now())
+				}
+				return false, nil, nil
+			}
+			c.PrependReactor("patch", "*", record)
+			c.PrependReactor("delete", "*", record)
+			mustSync(t, r, c)
+			if err := removes(r, c); err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"patch mutatingwebhookconfigurations", "patch validatingwebhookconfigurations", "delete validatingwebhookconfigurations", "delete mutatingwebhookconfigurations"}
+			if !slices.Equal(kinds, want) {
+				t.Fatalf("Got %v, want %v", kinds, want)
+			}
+			for i := 0; i < len(at); i += 2 {
+				if d := at[i+1].Sub(at[i]); d < noticeTime {
+					t.Errorf("%v after %s follows %s, want a pause of %v", d, kinds[i], kinds[i+1], noticeTime)
+				}
+			}
+		})
+	}
+}
+
 // TestUninstallIsForGood checks that no replica registers again, whether it runs or starts later.
 func TestUninstallIsForGood(t *testing.T) {
 	for name, objects := range map[string][]runtime.Object{"with a namespace": {ourNamespace()}, "without": nil} {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/test/e2e"
@@ -21,6 +24,8 @@ import (
 type mixedLoad struct {
 	c         *e2e.Cluster
 	namespace string
+	// check returns an error if a pod is not as it must be.
+	check     func(*corev1.Pod, error) error
 	limiter   *rate.Limiter
 	stopped   atomic.Bool
 	clients   sync.WaitGroup
@@ -44,9 +49,9 @@ type lostRequest struct {
 }
 
 // startMixedLoad starts a load of n creations a second, which ends after limit creations at the latest.
-func startMixedLoad(t *testing.T, c *e2e.Cluster, n int, limit int64) *mixedLoad {
+func startMixedLoad(t *testing.T, c *e2e.Cluster, n int, limit int64, check func(*corev1.Pod, error) error) *mixedLoad {
 	t.Helper()
-	l := &mixedLoad{c: c, namespace: c.Namespace(t), limiter: rate.NewLimiter(rate.Limit(n), 1), started: time.Now()}
+	l := &mixedLoad{c: c, namespace: c.Namespace(t), check: check, limiter: rate.NewLimiter(rate.Limit(n), 1), started: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var next atomic.Int64
 	for range 2 * loadClients {
@@ -67,7 +72,7 @@ func (l *mixedLoad) create(ctx context.Context, i int64) {
 		name = fmt.Sprintf("claim-%d", i)
 		_, err = l.c.Admin.CoreV1().PersistentVolumeClaims(l.namespace).Create(ctx, claim(name), dryRun())
 	} else {
-		err = pullsAlways(l.c.Admin.CoreV1().Pods(l.namespace).Create(ctx, pod(name), dryRun()))
+		err = l.check(l.c.Admin.CoreV1().Pods(l.namespace).Create(ctx, pod(name), dryRun()))
 	}
 	switch {
 	case err == nil:
@@ -99,11 +104,11 @@ func (l *mixedLoad) awaitMore(t *testing.T, n int64) {
 		}
 		return nil
 	})
-	l.check(t)
+	l.checkLost(t)
 }
 
-// check fails the test if a creation failed that was not in flight at a kill.
-func (l *mixedLoad) check(t *testing.T) {
+// checkLost fails the test if a creation failed that was not in flight at a kill.
+func (l *mixedLoad) checkLost(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +138,7 @@ func (l *mixedLoad) stop(t *testing.T) {
 	t.Helper()
 	l.stopped.Store(true)
 	l.clients.Wait()
-	l.check(t)
+	l.checkLost(t)
 	took := time.Since(l.started)
 	t.Logf("%d objects were created in %v, %.0f in a second", l.created.Load(), took.Round(time.Second), float64(l.created.Load())/took.Seconds())
 	for _, lost := range l.lost {
@@ -160,7 +165,7 @@ func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
 		p.AwaitRegistered(t)
 	}
 	awaitCalled(t, c)
-	l := startMixedLoad(t, c, 60, 20000)
+	l := startMixedLoad(t, c, 60, 20000, pullsAlways)
 	l.awaitMore(t, 50)
 	o.Plugins = append(o.Plugins, "DefaultStorageClass", "StorageObjectInUseProtection", "DenyServiceExternalIPs", "LimitRanger")
 	for _, p := range old {
@@ -176,4 +181,56 @@ func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
 	if _, err := c.Admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "postern-storage", metav1.GetOptions{}); err != nil {
 		t.Errorf("The family that was added is not registered: %v", err)
 	}
+}
+
+// TestNoRequestIsLostWhenAPluginIsAddedAndRemoved is two rolling replacements: one adds a plugin that mutates and
+// validates to a family that is registered, and one removes it. A pod that a replica without the plugin left unchanged
+// must not be denied by a replica with the plugin.
+func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	proxy := e2e.StartProxy(t)
+	without := behind(proxy, e2e.Options{Plugins: []string{"PodNodeSelector"}, Flags: []string{"--failure-policy=Fail", "--shutdown-delay-duration=2s", "--shutdown-connections-duration=20s"}})
+	without.Service = true
+	with := without
+	with.Plugins = []string{"PodNodeSelector", "AlwaysPullImages"}
+	b := startBalancer(t, proxy)
+	running := []*e2e.Postern{c.LaunchPostern(t, without), c.LaunchPostern(t, without)}
+	b.add(running...)
+	for _, p := range running {
+		p.AwaitReady(t)
+		p.AwaitRegistered(t)
+	}
+	l := startMixedLoad(t, c, 60, 40000, func(_ *corev1.Pod, err error) error { return err })
+	l.awaitMore(t, 50)
+	for _, next := range []e2e.Options{with, without} {
+		for i, p := range running {
+			running[i] = c.LaunchPostern(t, next)
+			b.add(running[i])
+			running[i].AwaitReady(t)
+			running[i].AwaitRegistered(t)
+			l.awaitMore(t, 200)
+			p.Stop(t)
+			l.awaitMore(t, 50)
+		}
+		if len(next.Plugins) == len(with.Plugins) {
+			awaitCalled(t, c)
+			t.Run("the plugin denies when all replicas run it", func(t *testing.T) { deniesLaterChanges(t, c) })
+		}
+	}
+	l.stop(t)
+}
+
+// deniesLaterChanges checks that a webhook that is called after Postern cannot lower the image pull policy.
+func deniesLaterChanges(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	ns := c.Namespace(t)
+	lower := e2e.StartWebhook(t, `[{"op": "replace", "path": "/spec/containers/0/imagePullPolicy", "value": "IfNotPresent"}]`)
+	c.Register(t, lower, "zz-lower", ns, admissionregistrationv1.IfNeededReinvocationPolicy)
+	e2e.Eventually(t, settleBound, "the pod is denied", func(ctx context.Context) error {
+		if _, err := c.Admin.CoreV1().Pods(ns).Create(ctx, pod("web"), dryRun()); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("got %v, want a denial", err)
+		}
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/authorization"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // mapperAge is how long API discovery results are cached, as in kube-apiserver.
@@ -32,6 +34,7 @@ type process struct {
 	cluster    *cluster
 	informers  informers.SharedInformerFactory
 	custom     *customInformers
+	rollout    atomic.Pointer[rollout.Replicas]
 	registry   metrics.KubeRegistry
 	services   []router.AdmissionService
 	router     *router.Router
@@ -124,6 +127,7 @@ func (p *process) deps() admit.Deps {
 		Go:              func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:         p.registry,
 		Observe:         observePlugins(p.registry),
+		RunsEverywhere:  p.runsEverywhere,
 	}
 }
 

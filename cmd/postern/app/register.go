@@ -42,7 +42,16 @@ func (p *process) replicas() (*rollout.Replicas, error) {
 	for _, s := range p.services {
 		o.Serves = append(o.Serves, s.Path)
 	}
-	return rollout.New(o), nil
+	o.Runs = p.enabled
+	replicas := rollout.New(o)
+	p.rollout.Store(replicas)
+	return replicas, nil
+}
+
+// runsEverywhere reports whether every living replica runs a plugin that this replica runs.
+func (p *process) runsEverywhere(plugin string) bool {
+	replicas := p.rollout.Load()
+	return replicas == nil || replicas.View().AllRun(plugin)
 }
 
 // register removes the configurations that this replica does not serve, and this replica may then become ready. It

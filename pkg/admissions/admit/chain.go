@@ -48,8 +48,12 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 			return s, &PluginError{Plugin: p.Name, Err: err}
 		}
 		rules := p.rules(h)
-		mutating = step{p, h.Mutate, rulesIn(rules, Mutating)}.addTo(mutating)
-		validating = step{p, h.Validate, rulesIn(rules, Validating)}.addTo(validating)
+		m := step{plugin: p, run: h.Mutate, rules: rulesIn(rules, Mutating)}
+		v := step{plugin: p, run: h.Validate, rules: rulesIn(rules, Validating)}
+		if m.canRun() {
+			v.everywhere = d.RunsEverywhere
+		}
+		mutating, validating = m.addTo(mutating), v.addTo(validating)
 	}
 	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
 		return s, err
@@ -95,11 +99,16 @@ type step struct {
 	plugin *Plugin
 	run    Func
 	rules  []Rule
+	// everywhere, unless nil, reports whether every replica runs the plugin. Until then, a
+	// Validate would deny what the Mutate of this replica would have changed.
+	everywhere func(plugin string) bool
 }
+
+func (s step) canRun() bool { return s.run != nil && len(s.rules) > 0 }
 
 // addTo appends the step unless it can never run.
 func (s step) addTo(steps []step) []step {
-	if s.run == nil || len(s.rules) == 0 {
+	if !s.canRun() {
 		return steps
 	}
 	return append(steps, s)
@@ -110,7 +119,8 @@ func rulesIn(rules []Rule, p Phase) []Rule {
 }
 
 func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
-	return slices.ContainsFunc(s.rules, func(r Rule) bool { return r.matches(ar) })
+	return slices.ContainsFunc(s.rules, func(r Rule) bool { return r.matches(ar) }) &&
+		(s.everywhere == nil || s.everywhere(s.plugin.Name))
 }
 
 // chain runs the plugins of a family in order.

@@ -85,6 +85,8 @@ type Deps struct {
 	Metrics metrics.KubeRegistry
 	// Observe, unless nil, is called after each call of a Func, with its duration and its error.
 	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
+	// RunsEverywhere, unless nil, reports whether every living replica runs the plugin.
+	RunsEverywhere func(plugin string) bool
 }
 
 // Flag returns the value of a flag. Plugins parse the value in New.

@@ -87,7 +87,7 @@ func randomSteps(r *rand.Rand) []step {
 			rules = append(rules, rule)
 			n++
 		}
-		steps = append(steps, step{p, func(context.Context, *Request) error { return nil }, p.rules(Handler{Rules: rules})})
+		steps = append(steps, step{plugin: p, run: func(context.Context, *Request) error { return nil }, rules: p.rules(Handler{Rules: rules})})
 	}
 	return steps
 }

@@ -47,6 +47,8 @@ type replica struct {
 	state state
 	// serves holds the paths of the services that the replica serves.
 	serves []string
+	// runs holds the names of the plugins that the replica runs. It is nil if the Lease does not tell.
+	runs []string
 }
 
 // Annotations of a replica's Lease.
@@ -56,6 +58,7 @@ const (
 	digestAnnotation   = "postern.dev/digest"
 	stateAnnotation    = "postern.dev/state"
 	servesAnnotation   = "postern.dev/serves"
+	runsAnnotation     = "postern.dev/runs"
 )
 
 // decode returns false if the Lease was not written by a replica.
@@ -67,10 +70,14 @@ func decode(l *coordinationv1.Lease) (replica, bool) {
 	if err1 != nil || err2 != nil || (s != joined && s != registering && s != leaving) {
 		return replica{}, false
 	}
-	return replica{
+	r := replica{
 		name: l.GetName(), rank: rank{revision: revision, term: term, digest: a[digestAnnotation]},
 		state: s, serves: strings.Fields(a[servesAnnotation]),
-	}, true
+	}
+	if runs, ok := a[runsAnnotation]; ok {
+		r.runs = append([]string{}, strings.Fields(runs)...)
+	}
+	return r, true
 }
 
 func (r replica) encode(namespace string, owner *metav1ac.OwnerReferenceApplyConfiguration, now metav1.MicroTime) *coordinationv1ac.LeaseApplyConfiguration {
@@ -82,6 +89,7 @@ func (r replica) encode(namespace string, owner *metav1ac.OwnerReferenceApplyCon
 			digestAnnotation:   r.rank.digest,
 			stateAnnotation:    string(r.state),
 			servesAnnotation:   strings.Join(r.serves, " "),
+			runsAnnotation:     strings.Join(r.runs, " "),
 		}).
 		WithSpec(coordinationv1ac.LeaseSpec().WithHolderIdentity(r.name).WithRenewTime(now).
 			WithLeaseDurationSeconds(int32(deadAfter * renewInterval.Seconds())))

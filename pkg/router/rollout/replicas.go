@@ -50,6 +50,8 @@ type Options struct {
 	Digest string
 	// Serves holds the paths of the services that the replica serves.
 	Serves []string
+	// Runs holds the names of the plugins that the replica runs.
+	Runs []string
 }
 
 // Replicas are the replicas of Postern as this replica sees them.
@@ -92,25 +94,31 @@ type View struct {
 	Living, Staying []string
 	// Serves holds the paths that every living replica serves, in order.
 	Serves []string
+	// Lacking holds the names of the plugins that this replica runs and that another living replica does not run.
+	Lacking []string
 }
 
 // AllServe reports whether every living replica serves the path.
 func (v View) AllServe(path string) bool { return slices.Contains(v.Serves, path) }
+
+// AllRun reports whether every living replica runs the plugin, which this replica runs. Replicas that do not tell what
+// they run are taken to run it.
+func (v View) AllRun(plugin string) bool { return !slices.Contains(v.Lacking, plugin) }
 
 // Lives reports whether the replica with the name, which is not this replica, is alive.
 func (v View) Lives(name string) bool { return slices.Contains(v.Living, name) }
 
 func (v View) equal(o View) bool {
 	return v.Leads == o.Leads && v.Leader == o.Leader && slices.Equal(v.Living, o.Living) &&
-		slices.Equal(v.Staying, o.Staying) && slices.Equal(v.Serves, o.Serves)
+		slices.Equal(v.Staying, o.Staying) && slices.Equal(v.Serves, o.Serves) && slices.Equal(v.Lacking, o.Lacking)
 }
 
 // New returns the Replicas of a replica that has not joined yet.
 func New(o Options) *Replicas {
-	o.Serves = slices.Sorted(slices.Values(o.Serves))
+	o.Serves, o.Runs = slices.Sorted(slices.Values(o.Serves)), slices.Sorted(slices.Values(o.Runs))
 	r := &Replicas{
 		options: o, interval: renewInterval, others: map[string]seen{}, changed: make(chan struct{}),
-		self: replica{name: o.Name, rank: rank{digest: o.Digest}, state: joined, serves: o.Serves},
+		self: replica{name: o.Name, rank: rank{digest: o.Digest}, state: joined, serves: o.Serves, runs: o.Runs},
 	}
 	r.view = r.look()
 	return r
@@ -144,6 +152,11 @@ func (r *Replicas) look() View {
 		}
 		v.Living = append(v.Living, name)
 		v.Serves = slices.DeleteFunc(slices.Clone(v.Serves), func(path string) bool { return !slices.Contains(o.serves, path) })
+		for _, plugin := range r.self.runs {
+			if o.runs != nil && !slices.Contains(o.runs, plugin) && v.AllRun(plugin) {
+				v.Lacking = append(v.Lacking, plugin)
+			}
+		}
 		if o.state != leaving {
 			v.Staying = append(v.Staying, name)
 		}

@@ -104,6 +104,45 @@ func TestReplicaThatOnlyJoinedDoesNotLead(t *testing.T) {
 	}
 }
 
+// TestPluginsThatNotAllRun checks which plugins the other replicas lack, while a rollout adds a plugin and removes
+// another one. A replica of a version that did not tell counts for neither.
+func TestPluginsThatNotAllRun(t *testing.T) {
+	client := fake.NewClientset()
+	replica := func(name, digest string, plugins ...string) *Replicas {
+		r := New(Options{Client: client, Namespace: ns, Name: name, Digest: digest, Serves: []string{"/pods"}, Runs: plugins})
+		if err := r.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	before := replica("before", "a", "Kept", "Removed")
+	after := replica("after", "b", "Added", "Kept")
+	tell(t, client, before, after)
+	for r, want := range map[*Replicas]string{before: "Removed", after: "Added"} {
+		if v := r.View(); !slices.Equal(v.Lacking, []string{want}) || v.AllRun(want) || !v.AllRun("Kept") {
+			t.Errorf("Replica %s says that others lack %v, want %s", r.Name(), v.Lacking, want)
+		}
+	}
+	leases := client.CoordinationV1().Leases(ns)
+	if err := leases.Delete(t.Context(), "before", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := leases.Get(t.Context(), "after", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent.Name = "silent"
+	delete(silent.Annotations, runsAnnotation)
+	if _, err := leases.Create(t.Context(), silent, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	late := replica("late", "b", "Added", "Kept")
+	tell(t, client, late)
+	if v := late.View(); len(v.Lacking) != 0 || len(v.Living) != 2 {
+		t.Errorf("Got %+v, want two living replicas that lack nothing", v)
+	}
+}
+
 // deployed makes a pod of a ReplicaSet with the revision.
 func deployed(t *testing.T, client *fake.Clientset, pod, set string, revision int) {
 	t.Helper()
