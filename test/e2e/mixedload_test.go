@@ -25,12 +25,12 @@ type mixedLoad struct {
 	c         *e2e.Cluster
 	namespace string
 	// check returns an error if a pod is not as it must be.
-	check     func(*corev1.Pod, error) error
-	limiter   *rate.Limiter
-	stopped   atomic.Bool
-	clients   sync.WaitGroup
-	created   atomic.Int64
-	started   time.Time
+	check   func(*corev1.Pod, error) error
+	limiter *rate.Limiter
+	stopped atomic.Bool
+	clients sync.WaitGroup
+	created atomic.Int64
+	started time.Time
 
 	mu    sync.Mutex
 	lost  []lostRequest
@@ -229,7 +229,7 @@ func deniesLaterChanges(t *testing.T, c *e2e.Cluster) {
 	c.Register(t, lower, "zz-lower", ns, admissionregistrationv1.IfNeededReinvocationPolicy)
 	e2e.Eventually(t, settleBound, "the pod is denied", func(ctx context.Context) error {
 		if _, err := c.Admin.CoreV1().Pods(ns).Create(ctx, pod("web"), dryRun()); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("got %v, want a denial", err)
+			return errors.Join(errors.New("it is not denied"), err)
 		}
 		return nil
 	})

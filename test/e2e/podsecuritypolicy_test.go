@@ -108,8 +108,10 @@ func TestPodSecurityPolicy(t *testing.T) {
 		"a volume of a newer type": {create(func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "x", PullPolicy: corev1.PullAlways}}}}
 		}), "unknown volume type"},
-		"an ephemeral container": {patch(`{"spec":{"ephemeralContainers":[{"name":"evil","image":"sh","securityContext":{"privileged":true}}]}}`, "ephemeralcontainers"),
-			"spec.ephemeralContainers[0].securityContext.privileged: Invalid value: true"},
+		"an ephemeral container": {
+			patch(`{"spec":{"ephemeralContainers":[{"name":"evil","image":"sh","securityContext":{"privileged":true}}]}}`, "ephemeralcontainers"),
+			"spec.ephemeralContainers[0].securityContext.privileged: Invalid value: true",
+		},
 		"an ephemeral container for debugging": {patch(`{"spec":{"ephemeralContainers":[{"name":"debug","image":"sh"}]}}`, "ephemeralcontainers"), ""},
 		"an update of a label":                 {patch(`{"metadata":{"labels":{"a":"b"}}}`), ""},
 	} {
