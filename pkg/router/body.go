@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -41,10 +42,14 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
 		return nil, &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
 	case errors.As(err, &rej):
-		// The same, without holding memory. A connection that is closed while the client
+		// The same, after the memory is given back. A connection that is closed while the client
 		// writes is an error for the client instead of the 429 that it would repeat.
+		l.release()
 		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
 		return nil, rej
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		// The sender is slow, or this replica is overloaded. The client may repeat the request.
+		return nil, &rejection{http.StatusServiceUnavailable, "slow", "the body did not arrive in time"}
 	case err != nil:
 		return nil, badRequest("unreadable", "reading the body: %v", err)
 	case len(body) == 0:

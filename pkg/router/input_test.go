@@ -215,7 +215,7 @@ func TestBodyThatNeverEnds(t *testing.T) {
 	t.Cleanup(func() { w.Close() })
 	go func() { _, _ = io.WriteString(w, `{"apiVersion":`) }()
 	a := s.send(t, http.MethodPost, "/pods/mutate?timeout=1s", r)
-	if a.code != http.StatusBadRequest || !strings.Contains(a.body, "reading the body") {
-		t.Errorf("Got %d %s, want 400", a.code, a.body)
+	if a.code != http.StatusServiceUnavailable || !strings.Contains(a.body, "the body did not arrive in time") {
+		t.Errorf("Got %d %s, want 503", a.code, a.body)
 	}
 }

@@ -109,8 +109,8 @@ func TestBodiesTakeNoSlots(t *testing.T) {
 	}
 	s.admit(t, "/pods/mutate", "u")
 	for _, conn := range conns {
-		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 400 ") {
-			t.Fatalf("Got %s (%v), want 400", got, err)
+		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503 ") || !strings.Contains(string(got), "Retry-After: 1\r\n") {
+			t.Fatalf("Got %s (%v), want 503 with Retry-After", got, err)
 		}
 	}
 	if took := time.Since(start); took > 4*time.Second {

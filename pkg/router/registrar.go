@@ -70,7 +70,7 @@ type Registrar struct {
 	// Report, if not nil, is called with the reason for which nothing is registered,
 	// from time to time.
 	Report func(error)
-	// noticeTime is the pause between the two halves of a service.
+	// noticeTime is the pause between the removals of the two halves of a service.
 	noticeTime time.Duration
 
 	status  atomic.Pointer[error]
@@ -338,17 +338,10 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	var errs []error
 	r.settled = true
 	// The mutating halves are first: the validating halves deny what those would have changed.
-	created := false
 	for _, kind := range []string{mutatingKind, validatingKind} {
-		if kind == validatingKind && created {
-			sleep(ctx, r.noticeTime)
-		}
 		for key, want := range desired {
 			if key.kind != kind {
 				continue
-			}
-			if _, exists := stored(stores[kind], key.name); !exists {
-				created = true
 			}
 			after, err := r.ensure(ctx, key, want, stores[kind])
 			again = max(again, after)

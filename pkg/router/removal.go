@@ -26,7 +26,7 @@ import (
 // annotation on the configurations before it deletes them.
 const UninstalledAnnotation = "postern.dev/uninstalled"
 
-// noticeTime is far longer than an API server needs to notice that a configuration was created or deleted. An API server
+// noticeTime is far longer than an API server needs to notice that a configuration was deleted. An API server
 // watches the two kinds independently, so it may notice two changes in the other order without a pause.
 const noticeTime = 500 * time.Millisecond
 

@@ -48,10 +48,11 @@ func (p *process) replicas() (*rollout.Replicas, error) {
 	return replicas, nil
 }
 
-// runsEverywhere reports whether every living replica runs a plugin that this replica runs.
+// runsEverywhere reports whether every living replica behind the Service runs a plugin that this replica runs. Behind a
+// URL, nothing is known of the requests that the others get.
 func (p *process) runsEverywhere(plugin string) bool {
 	replicas := p.rollout.Load()
-	return replicas == nil || replicas.View().AllRun(plugin)
+	return replicas == nil || p.deployment.URL != "" || replicas.View().AllRun(plugin)
 }
 
 // register removes the configurations that this replica does not serve, and this replica may then become ready. It
