@@ -103,10 +103,10 @@ func settled(t *testing.T, p *e2e.Postern, families []string) counts {
 
 func calls(t *testing.T, p *e2e.Postern, families []string) counts {
 	t.Helper()
-	out := counts{}
+	out, metrics := counts{}, p.Metrics(t)
 	for _, family := range families {
 		for _, phase := range []string{"mutate", "validate"} {
-			if n := p.Metric(t, "postern_webhook_requests_total", `service="/`+family+`"`, `phase="`+phase+`"`); n > 0 {
+			if n := metrics.Sum(t, "postern_webhook_requests_total", `service="/`+family+`"`, `phase="`+phase+`"`); n > 0 {
 				out[family+" "+phase] = int(n)
 			}
 		}

@@ -8,24 +8,45 @@ import (
 	"testing"
 )
 
-var sample = regexp.MustCompile(`(?m)^([a-z_]+)(\{.*\})? (\S+)$`)
+var sample = regexp.MustCompile(`^([a-z_]+)(\{.*\})? (\S+)$`)
 
 // Metric returns the sum of the samples of a metric that have all the given labels, such as phase="mutate". Metric
 // returns 0 if there is no such sample.
 func (p *Postern) Metric(tb testing.TB, name string, labels ...string) float64 {
 	tb.Helper()
+	return p.Metrics(tb).Sum(tb, name, labels...)
+}
+
+// Metrics are the samples of all metrics at one moment, by metric. A sample is its labels and its value.
+type Metrics map[string][][2]string
+
+// Metrics reads all metrics.
+func (p *Postern) Metrics(tb testing.TB) Metrics {
+	tb.Helper()
 	text, err := p.get(tb.Context(), "/metrics")
 	if err != nil {
 		tb.Fatalf("Reading Postern's metrics: %v", err)
 	}
+	m := Metrics{}
+	for line := range strings.Lines(text) {
+		if s := sample.FindStringSubmatch(strings.TrimSpace(line)); s != nil {
+			m[s[1]] = append(m[s[1]], [2]string{s[2], s[3]})
+		}
+	}
+	return m
+}
+
+// Sum is Metric of these metrics.
+func (m Metrics) Sum(tb testing.TB, name string, labels ...string) float64 {
+	tb.Helper()
 	sum := 0.0
-	for _, s := range sample.FindAllStringSubmatch(text, -1) {
-		if s[1] != name || !hasAll(s[2], labels) {
+	for _, s := range m[name] {
+		if !hasAll(s[0], labels) {
 			continue
 		}
-		value, err := strconv.ParseFloat(s[3], 64)
+		value, err := strconv.ParseFloat(s[1], 64)
 		if err != nil {
-			tb.Fatalf("Reading Postern's metrics: %s: %v", s[0], err)
+			tb.Fatalf("Reading Postern's metrics: %s%s: %v", name, s[0], err)
 		}
 		sum += value
 	}
