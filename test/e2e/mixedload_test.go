@@ -65,6 +65,9 @@ func startMixedLoad(t *testing.T, c *e2e.Cluster, n int, limit int64, check func
 	return l
 }
 
+// isCreated is a check of a load whose pods may or may not be mutated.
+func isCreated(_ *corev1.Pod, err error) error { return err }
+
 func (l *mixedLoad) create(ctx context.Context, i int64) {
 	name, from := fmt.Sprintf("pod-%d", i), time.Now()
 	var err error
@@ -201,7 +204,7 @@ func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
 		p.AwaitReady(t)
 		p.AwaitRegistered(t)
 	}
-	l := startMixedLoad(t, c, 60, 40000, func(_ *corev1.Pod, err error) error { return err })
+	l := startMixedLoad(t, c, 60, 40000, isCreated)
 	l.awaitMore(t, 50)
 	for _, next := range []e2e.Options{with, without} {
 		for i, p := range running {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -148,37 +147,17 @@ func TestDeletedNamespaceTakesTheConfigurationsAlong(t *testing.T) {
 	o.Kubeconfig = c.Kubeconfig(controlplane.Admin)
 	p := c.StartPostern(t, o)
 	all := configsOf(t, c)
-	ns := c.Namespace(t)
-	var load sync.WaitGroup
-	over := make(chan struct{})
-	load.Go(func() {
-		for n := 1; ; n++ {
-			select {
-			case <-over:
-				t.Logf("%d pods were created", n)
-				return
-			default:
-			}
-			if _, err := c.Admin.CoreV1().Pods(ns).Create(t.Context(), pod("web"), dryRun()); err != nil {
-				t.Errorf("Creating pod %d while the namespace is deleted: %v", n, err)
-			}
-		}
-	})
-	end := sync.OnceFunc(func() {
-		close(over)
-		load.Wait()
-	})
-	t.Cleanup(end)
+	l := startMixedLoad(t, c, 60, 20000, isCreated)
 	if err := c.Admin.CoreV1().Namespaces().Delete(t.Context(), e2e.PosternNamespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("Deleting the namespace: %v", err)
 	}
 	e2e.Eventually(t, time.Minute, "the configurations are gone", all.gone)
 	e2e.Throughout(t, calm, "the configurations stay away", all.gone)
-	end()
+	l.stop(t)
 	if err := p.Ready(t.Context()); err != nil {
 		t.Errorf("Postern is not ready any more: %v", err)
 	}
-	if err := isUnchanged(c.Admin.CoreV1().Pods(ns).Create(t.Context(), pod("web"), dryRun())); err != nil {
+	if err := isUnchanged(c.Admin.CoreV1().Pods(l.namespace).Create(t.Context(), pod("web"), dryRun())); err != nil {
 		t.Errorf("Creating a pod: %v", err)
 	}
 }
