@@ -8,11 +8,22 @@ import (
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
 
-// user is the strategy for the users of containers.
-type user struct {
+// idStrategy has the rule and the ranges of a strategy for users or groups.
+type idStrategy struct {
 	rule   policyv1.Strategy
 	ranges []policyv1.IDRange
 }
+
+// first returns the default ID, or nil if there is none.
+func (i idStrategy) first() *int64 {
+	if i.rule != policyv1.MustRunAs {
+		return nil
+	}
+	return new(i.ranges[0].Min)
+}
+
+// user is the strategy for the users of containers.
+type user struct{ idStrategy }
 
 func newUser(o policyv1.RunAsUserStrategyOptions) (user, error) {
 	switch o.Rule {
@@ -24,15 +35,7 @@ func newUser(o policyv1.RunAsUserStrategyOptions) (user, error) {
 	default:
 		return user{}, fmt.Errorf("RunAsUser: unrecognized strategy %q", o.Rule)
 	}
-	return user{o.Rule, o.Ranges}, nil
-}
-
-// first returns the default user, or nil if there is none.
-func (u user) first() *int64 {
-	if u.rule != policyv1.MustRunAs {
-		return nil
-	}
-	return new(u.ranges[0].Min)
+	return user{idStrategy{o.Rule, o.Ranges}}, nil
 }
 
 func (u user) check(path *field.Path, nonRoot *bool, id *int64) field.ErrorList {
@@ -60,10 +63,7 @@ func (u user) check(path *field.Path, nonRoot *bool, id *int64) field.ErrorList 
 }
 
 // groups is the strategy for primary, supplemental or filesystem groups.
-type groups struct {
-	rule   policyv1.Strategy
-	ranges []policyv1.IDRange
-}
+type groups struct{ idStrategy }
 
 func newGroups(name string, rule policyv1.Strategy, ranges []policyv1.IDRange) (groups, error) {
 	switch rule {
@@ -75,15 +75,7 @@ func newGroups(name string, rule policyv1.Strategy, ranges []policyv1.IDRange) (
 	default:
 		return groups{}, fmt.Errorf("%s: unrecognized strategy %q", name, rule)
 	}
-	return groups{rule, ranges}, nil
-}
-
-// first returns the default group, or nil if there is none.
-func (g groups) first() *int64 {
-	if g.rule != policyv1.MustRunAs {
-		return nil
-	}
-	return new(g.ranges[0].Min)
+	return groups{idStrategy{rule, ranges}}, nil
 }
 
 func (g groups) check(path *field.Path, ids []int64) field.ErrorList {
