@@ -8,6 +8,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/pkg/router/plainjson"
 )
 
 // MaxBodyBytes is the largest request body that is read. An object may have
@@ -59,7 +61,7 @@ func checkHeaders(w http.ResponseWriter, req *http.Request) error {
 // case-sensitive, as in the API server's own decoder.
 func decodeReview(body []byte) (*admissionv1.AdmissionRequest, error) {
 	var review admissionv1.AdmissionReview
-	if !decodeParts(body, &review) {
+	if !plainjson.Unmarshal(body, &review) {
 		review = admissionv1.AdmissionReview{}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
 			return nil, badRequest("undecodable", "the body is not an AdmissionReview: %v", err)

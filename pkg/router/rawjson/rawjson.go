@@ -71,6 +71,14 @@ func (v Value) Text() string {
 	return string(bytes.Trim(v, `"`))
 }
 
+// Is reports whether the value is the string s.
+func (v Value) Is(s string) bool {
+	if n := len(v) - 1; n == len(s)+1 && string(v[1:n]) == s {
+		return !bytes.ContainsRune(v, '\\') || v.Text() == s
+	}
+	return bytes.ContainsRune(v, '\\') && v.Text() == s
+}
+
 // inside returns the text between the brackets of an object or an array.
 func (v Value) inside() Value { return trim(v[1 : len(v)-1]) }
 
@@ -121,6 +129,10 @@ func (v Value) endOfBrackets() int {
 // endOfString returns the end of the string at the start of the text.
 func (v Value) endOfString() int {
 	for i := 1; i < len(v); i++ {
+		i += Ordinary(v[i:])
+		if i >= len(v) {
+			break
+		}
 		switch v[i] {
 		case '\\':
 			i++

@@ -14,6 +14,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/footprint"
+	"github.com/postern-dev/postern/pkg/router/plainjson"
 )
 
 // Decoder decodes the objects of requests. The zero value is ready for use.
@@ -52,6 +53,12 @@ func (d *Decoder) decodeAs(raw []byte, gvk schema.GroupVersionKind) (runtime.Obj
 			return nil, fmt.Errorf("decoding a %s: %w", gvk.Kind, err)
 		}
 		return u, nil
+	}
+	if plainjson.Unmarshal(raw, obj) {
+		return obj, nil
+	}
+	if obj, err = scheme.Scheme.New(gvk); err != nil {
+		return nil, fmt.Errorf("making a %s %s: %w", gvk.GroupVersion(), gvk.Kind, err)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, obj); err != nil {
 		return nil, fmt.Errorf("decoding a %s %s: %w", gvk.GroupVersion(), gvk.Kind, err)

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// smallText is the length up to which a footprint is not worth measuring. Such a
+	// smallFootprint is the footprint up to which it is not worth measuring. Such a
 	// text is taken to have placeBytes for each value, which is more than an item of
 	// any list of k8s.io/api has, or an entry of a map of quantities.
-	smallText  = 1 << 10
-	placeBytes = 640
+	smallFootprint = 1 << 20
+	placeBytes     = 640
 
 	// decodedShare and copiedShare are how much memory an object takes for each byte
 	// of its footprint, in quarters: the decoder leaves up to half as much capacity
@@ -37,8 +37,8 @@ func (d *Decoder) Weigh(ar *admissionv1.AdmissionRequest) int64 {
 }
 
 func (d *Decoder) weight(raw []byte, gvk schema.GroupVersionKind) int64 {
-	if len(raw) <= smallText {
-		return most(raw)
+	if n := most(raw); n <= smallFootprint {
+		return n
 	}
 	t := typeOf(gvk)
 	n := d.meter.Of(raw, t)
@@ -60,7 +60,7 @@ func most(raw []byte) int64 {
 func (d *Decoder) bound(raw []byte, gvk schema.GroupVersionKind) error {
 	t := typeOf(gvk)
 	limit := footprint.Limit(t)
-	if len(raw) <= smallText || most(raw) <= limit {
+	if most(raw) <= limit {
 		return nil
 	}
 	if n := d.meter.Of(raw, t); n > limit {

@@ -9,8 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest/seed"
+	"github.com/postern-dev/postern/pkg/router/plainjson"
 )
 
 // randomRounds is the number of rounds over all kinds in each random test. randomBudget is the
@@ -63,6 +66,29 @@ func TestDiffOfRandomChanges(t *testing.T) {
 	if changed < 100 {
 		t.Errorf("Only %d objects were changed", changed)
 	}
+}
+
+// TestEveryKindIsPlain compares the decoder of requests with that of the API server for every kind.
+func TestEveryKindIsPlain(t *testing.T) {
+	forRandomObjects(t, func(_ *chance, gvk schema.GroupVersionKind, raw string) {
+		got, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !plainjson.Unmarshal([]byte(raw), got) {
+			t.Fatal("The text is not plain")
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(raw), want); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("Got %+v, want %+v", got, want)
+		}
+	})
 }
 
 func TestDiffOfRandomToRandom(t *testing.T) {

@@ -1,0 +1,189 @@
+package plainjson
+
+import (
+	"cmp"
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// form says how values of a type are decoded.
+type form int
+
+const (
+	other     form = iota // by sigs.k8s.io/json
+	own                   // by the UnmarshalJSON of the type
+	raw                   // as text: runtime.RawExtension
+	text                  // a string
+	boolean               // a bool
+	integer               // a signed integer
+	pointer               // a pointer
+	structure             // a struct
+	list                  // a slice
+	texts                 // a map[string]string
+	mapping               // another map with keys of a string type
+)
+
+// plan is what decoding needs to know of a type.
+type plan struct {
+	form form
+	typ  reflect.Type
+	elem *plan
+	// fields are the fields of a struct in their order. named has their indexes by their names in JSON.
+	fields []field
+	named  map[string]int
+	// raw is the index of the field of a struct that takes the text.
+	raw int
+}
+
+// field is a field of a struct, which may be a field of an embedded struct.
+type field struct {
+	name  string
+	index []int
+	plan  *plan
+}
+
+// of returns the field of the struct v.
+func (f *field) of(v reflect.Value) reflect.Value {
+	for _, i := range f.index {
+		v = v.Field(i)
+	}
+	return v
+}
+
+// find returns the index of the field with a name, or -1. It looks at the field that is expected, and at those after
+// it, as fields that are not set are left out.
+func (p *plan) find(name []byte, expected int) int {
+	for i := expected; i < min(expected+4, len(p.fields)); i++ {
+		if p.fields[i].name == string(name) {
+			return i
+		}
+	}
+	if i, ok := p.named[string(name)]; ok {
+		return i
+	}
+	return -1
+}
+
+// bitset is a set of the indexes of fields.
+type bitset [maxFields / 64]uint64
+
+// maxFields is the number of fields up to which a struct has a plan. Types of k8s.io/api have less than fifty.
+const maxFields = 128
+
+// add adds an index, and returns true if it is in the set already.
+func (s *bitset) add(i int) bool {
+	bit := uint64(1) << (i % 64)
+	had := s[i/64]&bit != 0
+	s[i/64] |= bit
+	return had
+}
+
+// plans memoizes planOf, as encoding/json memoizes the fields of its types. It holds no state, because a type never
+// changes, and it does not grow without bound, because the types come from the scheme.
+var plans sync.Map // map[reflect.Type]*plan
+
+// planOf returns the plan of a type.
+func planOf(t reflect.Type) *plan {
+	if known, ok := plans.Load(t); ok {
+		return known.(*plan) //nolint:forcetypeassert // nothing else is stored
+	}
+	p := planner{}.plan(t)
+	plans.Store(t, p)
+	return p
+}
+
+// planner has the plans of one call of planOf by their types, since a type may contain itself.
+type planner map[reflect.Type]*plan
+
+func (pl planner) plan(t reflect.Type) *plan {
+	if p, ok := pl[t]; ok {
+		return p
+	}
+	p := &plan{typ: t}
+	pl[t] = p
+	switch p.form = formOf(t); p.form {
+	case pointer, list, mapping:
+		p.elem = pl.plan(t.Elem())
+	case structure:
+		p.named = map[string]int{}
+		if !pl.addFields(p, t, nil) || len(p.fields) > maxFields {
+			p.form = other
+		}
+	case raw:
+		f, _ := t.FieldByName("Raw")
+		p.raw = f.Index[0]
+	default:
+	}
+	return p
+}
+
+func formOf(t reflect.Type) form {
+	switch {
+	case t == reflect.TypeFor[runtime.RawExtension]():
+		return raw
+	case t.Name() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+		return own
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return other
+	case t == reflect.TypeFor[map[string]string]():
+		return texts
+	}
+	switch t.Kind() {
+	case reflect.String:
+		if t == reflect.TypeFor[json.Number]() {
+			return other
+		}
+		return text
+	case reflect.Bool:
+		return boolean
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return integer
+	case reflect.Pointer:
+		return pointer
+	case reflect.Struct:
+		return structure
+	case reflect.Slice:
+		if t.Elem().Kind() != reflect.Uint8 {
+			return list
+		}
+	case reflect.Map:
+		if t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+			return mapping
+		}
+	default:
+	}
+	return other
+}
+
+// addFields adds the fields of a struct and of the structs that it embeds. It returns false for a struct that needs the
+// rules of encoding/json on which of several fields with one name counts, or its less common options.
+func (pl planner) addFields(p *plan, t reflect.Type, prefix []int) bool {
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		tag := sf.Tag.Get("json")
+		name, options, _ := strings.Cut(tag, ",")
+		if tag == "-" || !sf.IsExported() && !sf.Anonymous {
+			continue
+		}
+		index := append(slices.Clone(prefix), i)
+		if sf.Anonymous && name == "" {
+			if sf.Type.Kind() != reflect.Struct || !sf.IsExported() || formOf(sf.Type) != structure || !pl.addFields(p, sf.Type, index) {
+				return false
+			}
+			continue
+		}
+		name = cmp.Or(name, sf.Name)
+		if _, twice := p.named[name]; twice || !sf.IsExported() || slices.Contains(strings.Split(options, ","), "string") {
+			return false
+		}
+		p.named[name] = len(p.fields)
+		p.fields = append(p.fields, field{name: name, index: index, plan: pl.plan(sf.Type)})
+	}
+	return true
+}
