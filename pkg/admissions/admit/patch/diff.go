@@ -25,9 +25,33 @@ import (
 
 // operation is one operation of a patch.
 type operation struct {
-	Op    string          `json:"op"`
-	Path  string          `json:"path"`
-	Value json.RawMessage `json:"value,omitempty"`
+	op, path string
+	value    []byte // JSON, or nil.
+}
+
+// encode returns the JSON of a patch. json.Marshal would check and copy each value once more.
+func encode(ops []operation) ([]byte, error) {
+	size := 2
+	for _, o := range ops {
+		size += len(`{"op":"replace","path":"","value":},`) + len(o.path) + len(o.value)
+	}
+	out := append(make([]byte, 0, size), '[')
+	for i, o := range ops {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		path, err := json.Marshal(o.path)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the path %q: %w", o.path, err)
+		}
+		out = append(append(append(out, `{"op":"`...), o.op...), `","path":`...)
+		out = append(out, path...)
+		if o.value != nil {
+			out = append(append(out, `,"value":`...), o.value...)
+		}
+		out = append(out, '}')
+	}
+	return append(out, ']'), nil
 }
 
 // Diff returns the patch that turns raw into the encoding of after, or nil if
@@ -55,7 +79,7 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	if err := w.value("", b, a, rawjson.Of(raw), nil); err != nil || len(w.ops) == 0 {
 		return nil, err
 	}
-	return json.Marshal(w.ops)
+	return encode(w.ops)
 }
 
 // walk is one comparison.
@@ -71,13 +95,13 @@ func (w *walk) emit(op, path string, v reflect.Value) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}
-	w.ops = append(w.ops, operation{Op: op, Path: path, Value: data})
+	w.ops = append(w.ops, operation{op: op, path: path, value: data})
 	return nil
 }
 
 // remove adds an operation that removes the value at path.
 func (w *walk) remove(path string) {
-	w.ops = append(w.ops, operation{Op: "remove", Path: path})
+	w.ops = append(w.ops, operation{op: "remove", path: path})
 }
 
 // value compares the values b and a at path, which exists in the document and has
@@ -114,7 +138,7 @@ func (w *walk) value(path string, b, a reflect.Value, raw rawjson.Value, field *
 }
 
 func (w *walk) structure(path string, b, a reflect.Value, raw rawjson.Value) error {
-	var doc map[string]rawjson.Value
+	var doc []named
 	fields := fieldsOf(a.Type()).all
 	for i := range fields {
 		f := &fields[i]
@@ -123,10 +147,11 @@ func (w *walk) structure(path string, b, a reflect.Value, raw rawjson.Value) err
 			continue
 		}
 		if doc == nil {
-			doc = members(raw)
+			doc = namedIn(raw)
 		}
+		value, exists := find(doc, f.name)
 		m := member{path: path, name: f.name, before: bf, after: af, encoded: !f.omitted(af), field: f}
-		if err := w.member(m, doc); err != nil {
+		if err := w.member(m, value, exists); err != nil {
 			return err
 		}
 	}
@@ -141,11 +166,35 @@ func (w *walk) mapping(path string, b, a reflect.Value, raw rawjson.Value) error
 			continue
 		}
 		m := member{path: path, name: k.String(), before: bv, after: av, encoded: av.IsValid()}
-		if err := w.member(m, doc); err != nil {
+		value, exists := doc[m.name]
+		if err := w.member(m, value, exists); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// named is a member of an object in the document.
+type named struct{ name, value rawjson.Value }
+
+// namedIn returns the members of an object in the document. Few members of a struct change, so that an index would
+// cost more than it saves.
+func namedIn(raw rawjson.Value) []named {
+	out := make([]named, 0, 16)
+	for name, value := range raw.Members() {
+		out = append(out, named{name, value})
+	}
+	return out
+}
+
+// find returns the value of the member with the name. The last one counts, as in members.
+func find(doc []named, name string) (rawjson.Value, bool) {
+	for _, m := range slices.Backward(doc) {
+		if m.name.Is(name) {
+			return m.value, true
+		}
+	}
+	return nil, false
 }
 
 // members indexes the members of an object in the document. Of two members with
@@ -167,9 +216,9 @@ type member struct {
 	field         *field // The field of a struct, or nil.
 }
 
-func (w *walk) member(m member, doc map[string]rawjson.Value) error {
+// member compares a member whose value in the document is raw, if the document has it.
+func (w *walk) member(m member, raw rawjson.Value, exists bool) error {
 	path := m.path + "/" + escape(m.name)
-	raw, exists := doc[m.name]
 	switch both := m.before.IsValid() && m.after.IsValid(); {
 	case both && m.encoded && exists && !raw.IsNull():
 		return w.value(path, m.before, m.after, raw, m.field)

@@ -79,7 +79,10 @@ func mustApply(tb testing.TB, raw string, patch []byte) string {
 // brief writes each operation of a patch as one line.
 func brief(t *testing.T, patch []byte) []string {
 	t.Helper()
-	var ops []operation
+	var ops []struct {
+		Op, Path string
+		Value    json.RawMessage
+	}
 	if patch == nil {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package patch
 
 import (
-	"encoding/json"
 	"reflect"
 	"strconv"
 
@@ -94,6 +93,6 @@ func (w *walk) insert(l list, i, j, origin int) error {
 	if origin < 0 || l.doc[origin].IsNull() {
 		return w.emit("add", l.item(i), l.after.Index(j))
 	}
-	w.ops = append(w.ops, operation{Op: "add", Path: l.item(i), Value: json.RawMessage(l.doc[origin])})
+	w.ops = append(w.ops, operation{op: "add", path: l.item(i), value: l.doc[origin]})
 	return w.value(l.item(i), l.before.Index(origin), l.after.Index(j), l.doc[origin], nil)
 }
