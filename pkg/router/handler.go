@@ -13,6 +13,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/router/lazylog"
 )
 
 const (
@@ -34,6 +36,7 @@ type half struct {
 	service, phase string
 	admit          AdmitFunc
 	weigh          func(*admissionv1.AdmissionRequest) int64
+	series         func() series
 }
 
 // verdict is the metric label for the outcome of a request.
@@ -62,9 +65,14 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.reject(ctx, w, start, err)
 		return
 	}
-	log := klog.FromContext(ctx).WithValues("path", h.service+"/"+h.phase, "uid", ar.UID, "operation", ar.Operation,
-		"resource", ar.Resource.Resource, "subresource", ar.SubResource, "object", klog.KRef(ar.Namespace, ar.Name))
-	resp, err := h.decide(klog.NewContext(ctx, log), ar, held)
+	// Without a logger in the context, there is none that could get the values.
+	ctx = lazylog.WithValues(klog.NewContext(ctx, klog.FromContext(ctx)), func() []any {
+		return []any{
+			"path", h.service + "/" + h.phase, "uid", ar.UID, "operation", ar.Operation,
+			"resource", ar.Resource.Resource, "subresource", ar.SubResource, "object", klog.KRef(ar.Namespace, ar.Name),
+		}
+	})
+	resp, err := h.decide(ctx, ar, held)
 	if err == nil {
 		resp, err = finish(resp, ar, h.phase)
 	}
@@ -73,10 +81,10 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if err != nil {
-		h.fail(w, log, ar, start, err)
+		h.fail(ctx, w, ar, start, err)
 		return
 	}
-	h.answer(w, log, ar, start, resp)
+	h.answer(ctx, w, ar, start, resp)
 }
 
 // read reads and checks the envelope of a request.
@@ -198,13 +206,13 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 }
 
 // fail answers a request that could not be decided.
-func (h *half) fail(w http.ResponseWriter, log klog.Logger, ar *admissionv1.AdmissionRequest, start time.Time, err error) {
+func (h *half) fail(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, err error) {
 	code := http.StatusInternalServerError
 	if f, ok := errors.AsType[*failure](err); ok {
 		code = f.code
 	}
 	if suppressed, ok := h.router.failures.Allow(); ok {
-		log.Error(err, "Could not decide a request", "code", code, "suppressed", suppressed)
+		klog.FromContext(ctx).Error(err, "Could not decide a request", "code", code, "suppressed", suppressed)
 	}
 	h.router.metrics.request(h, ar, code, verdictFailed, start)
 	refuse(w, err.Error(), code)
@@ -219,16 +227,16 @@ func refuse(w http.ResponseWriter, sentence string, code int) {
 	http.Error(w, sentence, code)
 }
 
-func (h *half) answer(w http.ResponseWriter, log klog.Logger, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
+func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
 	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: resp})
 	if err != nil {
-		h.fail(w, log, ar, start, fmt.Errorf("encoding the answer: %w", err))
+		h.fail(ctx, w, ar, start, fmt.Errorf("encoding the answer: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if _, err := w.Write(body); err != nil {
-		log.V(2).Info("Could not send an answer", "err", err)
+		klog.FromContext(ctx).V(2).Info("Could not send an answer", "err", err)
 	}
 	v := verdictAllowed
 	if !resp.Allowed {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -20,6 +21,22 @@ type Metrics struct {
 	failures   *metrics.CounterVec
 
 	inFlightLimit, bytes, bytesLimit *metrics.GaugeVec
+
+	held metrics.GaugeMetric // The series of bytes.
+}
+
+// series are the series of one half of a service that change with each request. They are looked up at the first one,
+// because looking one up takes longer than changing it.
+type series struct {
+	inFlight metrics.GaugeMetric
+	duration metrics.ObserverMetric
+}
+
+// of returns the series of a half.
+func (m *Metrics) of(service, phase string) func() series {
+	return sync.OnceValue(func() series {
+		return series{inFlight: m.inFlight.WithLabelValues(service, phase), duration: m.duration.WithLabelValues(service, phase)}
+	})
 }
 
 const (
@@ -63,6 +80,7 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		}, []string{"service", "phase"}),
 	}
 	registry.MustRegister(m.duration)
+	m.held = m.bytes.WithLabelValues()
 	return m
 }
 
@@ -78,20 +96,20 @@ func (m *Metrics) setLimits(l Limits) {
 // holds counts bytes that a request took, or gave back.
 func (m *Metrics) holds(n int64) {
 	if m != nil && n != 0 {
-		m.bytes.WithLabelValues().Add(float64(n))
+		m.held.Add(float64(n))
 	}
 }
 
 // began counts a request as in flight until ended is called.
 func (m *Metrics) began(h *half) {
 	if m != nil {
-		m.inFlight.WithLabelValues(h.service, h.phase).Inc()
+		h.series().inFlight.Inc()
 	}
 }
 
 func (m *Metrics) ended(h *half) {
 	if m != nil {
-		m.inFlight.WithLabelValues(h.service, h.phase).Dec()
+		h.series().inFlight.Dec()
 	}
 }
 
@@ -100,7 +118,7 @@ func (m *Metrics) request(h *half, ar *admissionv1.AdmissionRequest, code int, v
 		return
 	}
 	m.requests.WithLabelValues(h.service, h.phase, operationLabel(ar), strconv.Itoa(code), string(v)).Inc()
-	m.duration.WithLabelValues(h.service, h.phase).Observe(time.Since(start).Seconds())
+	h.series().duration.Observe(time.Since(start).Seconds())
 }
 
 // operationLabel bounds the number of series, whatever operation a sender names.

@@ -71,7 +71,7 @@ func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
 	if decide == nil {
 		decide = admitAll
 	}
-	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh}
+	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, series: r.metrics.of(s.Path, phase)}
 }
 
 func admitAll(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

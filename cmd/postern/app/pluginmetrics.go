@@ -2,8 +2,10 @@ package app
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -21,11 +23,42 @@ func observePlugins(registry metrics.KubeRegistry) func(string, admit.Phase, *ad
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"name", "type", "operation", "rejected"})
 	registry.MustRegister(duration)
+	known := observers{vec: duration, byLabels: map[observed]metrics.ObserverMetric{}}
 	return func(plugin string, phase admit.Phase, r *admit.Request, took time.Duration, err error) {
-		kind := "validate"
-		if phase == admit.Mutating {
-			kind = "admit"
-		}
-		duration.WithLabelValues(plugin, kind, string(r.Operation), strconv.FormatBool(err != nil)).Observe(took.Seconds())
+		known.of(observed{plugin, phase, r.Operation, err != nil}).Observe(took.Seconds())
 	}
+}
+
+// observed has the labels of a series.
+type observed struct {
+	plugin    string
+	phase     admit.Phase
+	operation admissionv1.Operation
+	rejected  bool
+}
+
+// observers keeps the observers of a histogram. To look one up in the histogram costs more than many a plugin. There are
+// few of them: plugins see only the operations of their rules.
+type observers struct {
+	vec      *metrics.HistogramVec
+	lock     sync.RWMutex
+	byLabels map[observed]metrics.ObserverMetric
+}
+
+func (o *observers) of(labels observed) metrics.ObserverMetric {
+	o.lock.RLock()
+	observer, ok := o.byLabels[labels]
+	o.lock.RUnlock()
+	if ok {
+		return observer
+	}
+	kind := "validate"
+	if labels.phase == admit.Mutating {
+		kind = "admit"
+	}
+	observer = o.vec.WithLabelValues(labels.plugin, kind, string(labels.operation), strconv.FormatBool(labels.rejected))
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	o.byLabels[labels] = observer
+	return observer
 }

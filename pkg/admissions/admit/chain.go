@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/objects"
 	"github.com/postern-dev/postern/pkg/admissions/admit/patch"
 	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/router/lazylog"
 )
 
 // Family is an ordered set of plugins behind one service. The API server calls each
@@ -179,14 +180,14 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request) error
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("plugin %s was not reached: %w", s.plugin.Name, err)
 	}
-	log := klog.LoggerWithValues(klog.FromContext(ctx), "plugin", s.plugin.Name)
+	ctx = lazylog.WithValues(ctx, func() []any { return []any{"plugin", s.plugin.Name} })
 	start := time.Now()
-	err := s.run(klog.NewContext(ctx, log), r)
+	err := s.run(ctx, r)
 	if c.observe != nil {
 		c.observe(s.plugin.Name, phase, r, time.Since(start), err)
 	}
 	if d, ok := errors.AsType[*Denial](err); ok {
-		log.V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
+		klog.FromContext(ctx).V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
 	}
 	return err
 }
