@@ -17,7 +17,6 @@ func planned() []string {
 		"InitialResources",
 		"PodPreset",
 		"ImagePolicyWebhook",
-		"ResourceQuota",
 	}
 }
 
