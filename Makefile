@@ -18,11 +18,11 @@ SPECIAL := ./test/controlplane ./test/e2e ./pkg/admissions/parity
 UNIT_MODULES := $(filter-out $(SPECIAL),$(MODULES))
 
 # The folder of the recorded decisions, the command line for the replay, and the plugins of bin/postern. The
-# shell of the recipe runs bin/postern to list the plugins.
+# shell of the recipe runs bin/postern to list the plugins. The API server of a replay runs no plugins.
 CONFORMANCE ?= ../shared/conformance
 REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --secure-port={port} --health-bind-address= \
 	--webhook-url=https://127.0.0.1:{port} --admission-control={plugin} --admission-control-config-file={config} \
-	--cert-dir={dir} --feature-gates={featuregates}
+	--cert-dir={dir} --feature-gates={featuregates} --api-server-plugins=none
 # Postern serves kinds that were removed from Kubernetes in its own API groups.
 REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodSecurityPolicy/cluster,settings.k8s.io/PodPreset=settings.postern.dev/v1alpha1/podpresets/PodPreset/namespaced
 BUILT_PLUGINS := $$(bin/postern --help | sed -n 's/.* Plugins: \(.*\)\.$$/\1/p' | tr -d ' ')

@@ -11,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/nodes"
 	"github.com/postern-dev/postern/pkg/admissions/ownership"
 	"github.com/postern-dev/postern/pkg/admissions/pods"
+	"github.com/postern-dev/postern/pkg/admissions/quota"
 	"github.com/postern-dev/postern/pkg/admissions/storage"
 )
 
@@ -28,5 +29,6 @@ func Families() List {
 		network.Family,
 		ownership.Family,
 		events.Family,
+		quota.Family,
 	}
 }

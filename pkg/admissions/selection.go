@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,7 +26,8 @@ const (
 	enableFlag    = "enable-admission-plugins"
 	disableFlag   = "disable-admission-plugins"
 	controlFlag   = "admission-control"
-	apiServerFlag = "api-server-plugins"
+	// APIServerFlag says what the API server runs.
+	APIServerFlag = "api-server-plugins"
 )
 
 // AddFlags adds the flags to fs.
@@ -33,7 +35,7 @@ func (s *Selection) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.Enable, enableFlag, nil, "Admission plugins to run besides those that are on by default, as a comma-delimited list. The order is irrelevant.")
 	fs.StringSliceVar(&s.Disable, disableFlag, nil, "Admission plugins not to run although they are on by default. A name that is enabled too is run, with a warning.")
 	fs.StringSliceVar(&s.Control, controlFlag, nil, "Exactly these admission plugins and no others. Deprecated: use --enable-admission-plugins and --disable-admission-plugins, which cannot be given together with it.")
-	fs.StringSliceVar(&s.APIServer, apiServerFlag, []string{"default"}, `What the API server already runs: "default" for the plugins that are on by default in kube-apiserver, "none", or a list. A plugin that is on by default is left out if the API server runs it; one that is named in another flag always runs.`)
+	fs.StringSliceVar(&s.APIServer, APIServerFlag, []string{"default"}, `What the API server already runs: "default" for the plugins that are on by default in kube-apiserver, "none", or a list. A plugin that is on by default is left out if the API server runs it; one that is named in another flag always runs.`)
 }
 
 // Enabled returns the enabled plugins, in the order of the list, and warnings. A plugin that kube-apiserver
@@ -105,6 +107,13 @@ func (l List) unknown(name string) string {
 	return fmt.Sprintf("there is no plugin %q; there are: %s", name, strings.Join(names, ", "))
 }
 
+// APIServerPlugins returns the sorted names of the plugins that the API server already runs.
+func (s *Selection) APIServerPlugins() ([]string, error) {
+	running, err := s.apiServer()
+	maps.DeleteFunc(running, func(_ string, runs bool) bool { return !runs })
+	return slices.Sorted(maps.Keys(running)), err
+}
+
 // apiServer returns the plugins that the API server already runs.
 func (s *Selection) apiServer() (map[string]bool, error) {
 	running := map[string]bool{}
@@ -113,14 +122,14 @@ func (s *Selection) apiServer() (map[string]bool, error) {
 		switch name {
 		case "none", "default":
 			if len(s.APIServer) > 1 {
-				return nil, fmt.Errorf("--%s: %q stands alone, or plugins are listed", apiServerFlag, name)
+				return nil, fmt.Errorf("--%s: %q stands alone, or plugins are listed", APIServerFlag, name)
 			}
 			for _, p := range all {
 				running[p.name] = name == "default" && p.defaultOn
 			}
 		default:
 			if _, ok := all[name]; !ok {
-				return nil, fmt.Errorf("--%s: kube-apiserver has no plugin %q", apiServerFlag, name)
+				return nil, fmt.Errorf("--%s: kube-apiserver has no plugin %q", APIServerFlag, name)
 			}
 			running[name] = true
 		}

@@ -11,6 +11,9 @@
 // tests, have the resource "resource" there, which no API server serves; the rules of
 // webhooks are about resources.
 //
+// The command sets "mode: charge" for the cases of ResourceQuota in which kube-apiserver's plugin writes a quota.
+// Without a mode, Postern leaves the writing to the API server.
+//
 // The command leaves out a case, and says so, in which an authorizer allows a request
 // and reports an error at the same time. The replayer evaluates match conditions with
 // an authorizer that cannot report errors, so it would not call the webhook.
@@ -23,6 +26,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,6 +109,9 @@ func prepareCase(line []byte) ([]byte, error) {
 	request, _ := c["request"].(map[string]any)
 	nameEvents(request)
 	expect, _ := c["expect"].(map[string]any)
+	if writes, _ := expect["writes"].([]any); c["plugin"] == "ResourceQuota" && len(writes) > 0 {
+		c["config"] = charging(c["config"])
+	}
 	for _, object := range []any{request["object"], request["oldObject"], expect["object"]} {
 		if object, ok := object.(map[string]any); ok {
 			if err := complete(object); err != nil {
@@ -114,6 +121,15 @@ func prepareCase(line []byte) ([]byte, error) {
 	}
 	done, err := json.Marshal(c)
 	return append(done, '\n'), err
+}
+
+// charging returns a configuration of ResourceQuota with the mode charge.
+func charging(config any) map[string]any {
+	out := map[string]any{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration"}
+	recorded, _ := config.(map[string]any)
+	maps.Copy(out, recorded)
+	out["mode"] = "charge"
+	return out
 }
 
 // allowsWithError reports whether a recorded access review was allowed although an

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,7 +90,11 @@ func (o *options) newProcess() (*process, error) {
 
 // makeServices makes the services of the enabled plugins and the added services.
 func (p *process) makeServices(enabled []string, configs admissions.Configs) error {
-	deps := p.deps()
+	apiServer, err := p.selection.APIServerPlugins()
+	if err != nil {
+		return err
+	}
+	deps := p.deps(apiServer)
 	services, err := p.Families.Services(deps, enabled, configs)
 	if err != nil {
 		return err
@@ -105,11 +110,12 @@ func (p *process) makeServices(enabled []string, configs admissions.Configs) err
 	return nil
 }
 
-func (p *process) deps() admit.Deps {
+func (p *process) deps(apiServer []string) admit.Deps {
 	flags := make(map[string]string, len(p.pluginFlags))
 	for name, value := range p.pluginFlags {
 		flags[name] = *value
 	}
+	flags[admissions.APIServerFlag] = strings.Join(apiServer, ",")
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cluster.client.Discovery()))
 	p.background = append(p.background, func(ctx context.Context) {
 		wait.UntilWithContext(ctx, func(context.Context) { mapper.Reset() }, mapperAge)

@@ -79,7 +79,7 @@ type Deps struct {
 	Clock           clock.Clock
 	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
-	// Flags holds the plugin flags that differ from their default, by name.
+	// Flags holds the values of plugin flags, by name, and of api-server-plugins the names of the plugins.
 	Flags map[string]string
 	// Metrics, unless nil, is where New registers the metrics of the plugin.
 	Metrics metrics.KubeRegistry

@@ -1,5 +1,5 @@
-// Package pods reads the parts of a PodSpec that several plugins need: its
-// containers and the Secrets that it names.
+// Package pods reads the parts of a Pod that several plugins need: its containers, the Secrets that it names, its
+// resources, and its quality-of-service class.
 package pods
 
 import (

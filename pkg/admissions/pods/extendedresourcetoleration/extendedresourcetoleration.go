@@ -5,12 +5,10 @@ package extendedresourcetoleration
 
 import (
 	"context"
-	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
@@ -43,7 +41,7 @@ func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 	names := sets.New[string]()
 	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
 		for name := range c.Resources.Requests {
-			if isExtended(string(name)) {
+			if pods.IsExtendedResource(name) {
 				names.Insert(string(name))
 			}
 		}
@@ -52,16 +50,6 @@ func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 		tolerate(&pod.Spec, corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	}
 	return nil
-}
-
-// isExtended reports whether a resource is not one of Kubernetes' own. Its name must
-// also be valid in a ResourceQuota.
-//
-// Upstream: IsExtendedResourceName in pkg/apis/core/helper.
-func isExtended(name string) bool {
-	own := !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix)
-	return !own && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
-		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
 // tolerate adds a toleration. An existing toleration that differs only in its

@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
 )
 
@@ -32,7 +33,7 @@ const (
 var Plugin = &admit.Plugin{
 	Name:         "PodTolerationRestriction",
 	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
-	Features:     qosFeatures(),
+	Features:     pods.QOSFeatures(),
 	Configurable: true,
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
@@ -71,7 +72,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 	}
 	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
 	// pods have to stay off such a node.
-	if qosClass(pod, p.features) != corev1.PodQOSBestEffort {
+	if pods.QOSClass(pod, p.features) != corev1.PodQOSBestEffort {
 		extra = append(extra, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})

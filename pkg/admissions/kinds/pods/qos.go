@@ -1,42 +1,41 @@
-package podtolerationrestriction
+package pods
 
 import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/featuregate"
-
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
 
 const (
-	podLevelResources   featuregate.Feature = "PodLevelResources"
+	// PodLevelResources is the gate for spec.resources of a pod.
+	PodLevelResources   featuregate.Feature = "PodLevelResources"
 	podLevelQOSClassFix featuregate.Feature = "PodLevelResourcesFixKubeletQOSClass"
 )
 
-// qosFeatures are the gates that qosClass depends on.
-func qosFeatures() map[featuregate.Feature]featuregate.FeatureSpec {
+// QOSFeatures are the gates that QOSClass reads, with their defaults.
+func QOSFeatures() map[featuregate.Feature]featuregate.FeatureSpec {
 	return map[featuregate.Feature]featuregate.FeatureSpec{
-		podLevelResources:   {Default: true, PreRelease: featuregate.Beta},
+		PodLevelResources:   {Default: true, PreRelease: featuregate.Beta},
 		podLevelQOSClassFix: {Default: true, PreRelease: featuregate.Beta},
 	}
 }
 
-// qosClass returns the quality-of-service class in the status of a pod. A new pod
-// has no status, so qosClass computes its class from its resources.
+// QOSClass returns the quality-of-service class in the status of a pod. A new pod
+// has no status, so QOSClass computes its class from its resources.
 //
 // Upstream: pkg/apis/core/helper/qos.
-func qosClass(pod *corev1.Pod, gates featuregate.FeatureGate) corev1.PodQOSClass {
+func QOSClass(pod *corev1.Pod, gates featuregate.FeatureGate) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
 	}
-	if own := pod.Spec.Resources; own != nil && gates.Enabled(podLevelResources) {
+	if own := pod.Spec.Resources; own != nil && gates.Enabled(PodLevelResources) {
 		if !gates.Enabled(podLevelQOSClassFix) || haveComputeResources(own) {
 			return qosOf(own)
 		}
 	}
 	var classes []corev1.PodQOSClass
-	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+	for c := range EachContainer(&pod.Spec, InitContainers, Containers) {
 		classes = append(classes, qosOf(&c.Resources))
 	}
 	return commonQOS(classes...)
