@@ -15,7 +15,6 @@ import (
 func planned() []string {
 	return []string{
 		"InitialResources",
-		"PodPreset",
 	}
 }
 

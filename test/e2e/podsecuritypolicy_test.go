@@ -227,8 +227,8 @@ func TestWithoutItsDefinitionPosternIsNotReady(t *testing.T) {
 func TestMigratingFromPSP(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
-	if out, err := c.Kubectl(t.Context(), controlplane.Admin, "delete", "-f", filepath.Join(c.Module(), "installer", "crds")).CombinedOutput(); err != nil {
-		t.Fatalf("Removing the definitions: %v: %s", err, out)
+	if out, err := c.Kubectl(t.Context(), controlplane.Admin, "delete", "-f", filepath.Join(c.Module(), "installer", "crds", "podsecuritypolicies.yaml")).CombinedOutput(); err != nil {
+		t.Fatalf("Removing the definition: %v: %s", err, out)
 	}
 	doc, err := os.ReadFile(filepath.Join(c.Module(), "docs", "migrating-from-psp.md"))
 	if err != nil {

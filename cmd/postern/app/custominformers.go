@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -20,6 +22,8 @@ import (
 // whose cluster lacks one of them says so and is not ready, and becomes ready when it is applied.
 type customInformers struct {
 	dynamicinformer.DynamicSharedInformerFactory
+	// optional means that a missing definition is no error.
+	optional bool
 
 	mu      sync.Mutex
 	missing []schema.GroupResource
@@ -27,6 +31,12 @@ type customInformers struct {
 
 func newCustomInformers(client dynamic.Interface) *customInformers {
 	return &customInformers{DynamicSharedInformerFactory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0)}
+}
+
+// newOptionalInformers returns informers of resources whose definitions may be missing. While a definition is missing,
+// its informer is synced and has no object. The informer asks again at least every minute.
+func newOptionalInformers(client dynamic.Interface) *customInformers {
+	return &customInformers{DynamicSharedInformerFactory: dynamicinformer.NewDynamicSharedInformerFactory(tolerantClient{client}, 0), optional: true}
 }
 
 // ForResource implements dynamicinformer.DynamicSharedInformerFactory. Plugins call it before the informers start.
@@ -37,7 +47,7 @@ func (c *customInformers) ForResource(gvr schema.GroupVersionResource) informers
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
-		if c.lacks(gvr.GroupResource()) {
+		if !c.optional && c.lacks(gvr.GroupResource()) {
 			klog.FromContext(ctx).Error(nil, missingDefinition(gvr.GroupResource()))
 		}
 	})
@@ -80,4 +90,36 @@ func (c *customInformers) explain(err error) error {
 		return err
 	}
 	return errors.New(missingDefinition(c.missing[0]))
+}
+
+// tolerantClient lists no object of a resource that the API server does not serve.
+type tolerantClient struct{ dynamic.Interface }
+
+// IsWatchListSemanticsUnSupported makes informers list before they watch.
+func (tolerantClient) IsWatchListSemanticsUnSupported() bool { return true }
+
+// Resource implements dynamic.Interface.
+func (c tolerantClient) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return tolerantResource{c.Interface.Resource(gvr)}
+}
+
+type tolerantResource struct {
+	dynamic.NamespaceableResourceInterface
+}
+
+// Namespace implements dynamic.NamespaceableResourceInterface. Informers of all namespaces pass an empty name.
+func (r tolerantResource) Namespace(name string) dynamic.ResourceInterface {
+	if name == "" {
+		return r
+	}
+	return r.NamespaceableResourceInterface.Namespace(name)
+}
+
+// List implements dynamic.ResourceInterface.
+func (r tolerantResource) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list, err := r.NamespaceableResourceInterface.List(ctx, opts)
+	if apierrors.IsNotFound(err) {
+		return &unstructured.UnstructuredList{}, nil
+	}
+	return list, err
 }

@@ -3,7 +3,8 @@ package app
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/postern-dev/postern/pkg/apis/policy/migration"
+	policies "github.com/postern-dev/postern/pkg/apis/policy/migration"
+	presets "github.com/postern-dev/postern/pkg/apis/settings/migration"
 )
 
 func newMigrate() *cobra.Command {
@@ -21,7 +22,18 @@ func newMigrate() *cobra.Command {
 			"allow to use policies also allow it in that group. All other documents stay as they are.",
 		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return migration.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return policies.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
+	})
+	cmd.AddCommand(&cobra.Command{
+		Use:   "podpreset",
+		Short: "Migrate PodPresets, and the roles for them",
+		Long: "Migrate PodPresets, and the roles for them.\n\n" +
+			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of\n" +
+			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with\n" +
+			"permissions for presets also have them in that group. All other documents stay as they are.",
+		Example: "  kubectl get podpresets,clusterroles,roles -A -o yaml | postern migrate podpreset > new.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return presets.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
 	})
 	return cmd
 }

@@ -35,6 +35,7 @@ type process struct {
 	cluster    *cluster
 	informers  informers.SharedInformerFactory
 	custom     *customInformers
+	optional   *customInformers
 	rollout    atomic.Pointer[rollout.Replicas]
 	registry   metrics.KubeRegistry
 	services   []router.AdmissionService
@@ -74,7 +75,7 @@ func (o *options) newProcess() (*process, error) {
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = router.NewMetrics(p.registry)
 	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
-	p.custom = newCustomInformers(p.cluster.dynamic)
+	p.custom, p.optional = newCustomInformers(p.cluster.dynamic), newOptionalInformers(p.cluster.dynamic)
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
@@ -121,19 +122,20 @@ func (p *process) deps(apiServer []string) admit.Deps {
 		wait.UntilWithContext(ctx, func(context.Context) { mapper.Reset() }, mapperAge)
 	})
 	return admit.Deps{
-		Flags:           flags,
-		Client:          p.cluster.client,
-		Dynamic:         p.cluster.dynamic,
-		Informers:       p.informers,
-		CustomInformers: p.custom,
-		RESTMapper:      mapper,
-		Authorize:       authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
-		Features:        p.features,
-		Clock:           clock.RealClock{},
-		Go:              func(f func(context.Context)) { p.background = append(p.background, f) },
-		Metrics:         p.registry,
-		Observe:         observePlugins(p.registry),
-		RunsEverywhere:  p.runsEverywhere,
+		Flags:             flags,
+		Client:            p.cluster.client,
+		Dynamic:           p.cluster.dynamic,
+		Informers:         p.informers,
+		CustomInformers:   p.custom,
+		OptionalInformers: p.optional,
+		RESTMapper:        mapper,
+		Authorize:         authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
+		Features:          p.features,
+		Clock:             clock.RealClock{},
+		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
+		Metrics:           p.registry,
+		Observe:           observePlugins(p.registry),
+		RunsEverywhere:    p.runsEverywhere,
 	}
 }
 

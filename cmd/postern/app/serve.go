@@ -131,6 +131,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	}
 	p.informers.StartWithContext(background)
 	p.custom.Start(background.Done())
+	p.optional.Start(background.Done())
 	start(func(ctx context.Context) error { return p.certs.Run(withoutBodies(ctx)) })
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, replicas, synced, prepared) })
@@ -180,7 +181,7 @@ func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 			return nil
 		}
 	}
-	if !p.custom.await(ctx) {
+	if !p.custom.await(ctx) || !p.optional.await(ctx) {
 		return nil
 	}
 	synced.set()

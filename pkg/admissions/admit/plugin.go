@@ -71,12 +71,12 @@ type Deps struct {
 	Client    kubernetes.Interface
 	Dynamic   dynamic.Interface
 	Informers informers.SharedInformerFactory
-	// CustomInformers are for resources of Postern's own API groups.
-	CustomInformers dynamicinformer.DynamicSharedInformerFactory
-	RESTMapper      meta.RESTMapper
-	Authorize       AuthorizeFunc
-	Features        featuregate.FeatureGate
-	Clock           clock.Clock
+	// CustomInformers are for custom resources. An optional one is synced and has no object while its definition is missing.
+	CustomInformers, OptionalInformers dynamicinformer.DynamicSharedInformerFactory
+	RESTMapper                         meta.RESTMapper
+	Authorize                          AuthorizeFunc
+	Features                           featuregate.FeatureGate
+	Clock                              clock.Clock
 	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
 	// Flags holds the values of plugin flags, by name, and of api-server-plugins the names of the plugins.

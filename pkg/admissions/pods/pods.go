@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/nodedeclaredfeaturevalidator"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podgroupprotection"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podnodeselector"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podresizevalidator"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podsecurity"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy"
@@ -32,6 +33,7 @@ var Family = admit.Family{
 	Plugins: []*admit.Plugin{
 		securitycontextdeny.Plugin,
 		limitpodhardantiaffinitytopology.Plugin,
+		podpreset.Plugin,
 		limitranger.Plugin,
 		serviceaccount.Plugin,
 		alwayspullimages.Plugin,

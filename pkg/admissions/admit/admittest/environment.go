@@ -153,8 +153,8 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 	}
 	return admit.Deps{
 		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, CustomInformers: e.CustomInformers,
-		RESTMapper: e.Mapper,
-		Authorize:  authorization.New(e.Client), Features: gate, Clock: e.Clock,
+		OptionalInformers: e.CustomInformers, RESTMapper: e.Mapper,
+		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock,
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil
 }

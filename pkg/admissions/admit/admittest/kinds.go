@@ -66,6 +66,7 @@ func customKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
 		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}: "PodSecurityPolicyList",
 		{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"}:  "PodPresetList",
+		{Group: "settings.k8s.io", Version: "v1alpha1", Resource: "podpresets"}:       "PodPresetList",
 	}
 }
 

@@ -1,0 +1,65 @@
+package podpreset
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
+)
+
+func envItems() items[corev1.EnvVar] {
+	return items[corev1.EnvVar]{
+		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.EnvVar { return s.Env },
+		keys: func(e *corev1.EnvVar) []key { return []key{{"env", e.Name}} },
+		align: func(found, item *corev1.EnvVar) {
+			pods.SetEnvDefaults(found)
+			pods.SetEnvDefaults(item)
+		},
+	}
+}
+
+// envFromItems repeats a source that two presets have, as kube-apiserver did.
+func envFromItems() items[corev1.EnvFromSource] {
+	return items[corev1.EnvFromSource]{
+		of: func(s *settingsv1alpha1.PodPresetSpec) []corev1.EnvFromSource { return s.EnvFrom },
+		keys: func(e *corev1.EnvFromSource) []key {
+			k := key{"envFrom", "", "", e.Prefix}
+			if e.ConfigMapRef != nil {
+				k[1] = e.ConfigMapRef.Name
+			}
+			if e.SecretRef != nil {
+				k[2] = e.SecretRef.Name
+			}
+			return []key{k}
+		},
+		repeats: true,
+	}
+}
+
+// mountItems allows a volume to have one mount in a container, as kube-apiserver did: another path is a conflict.
+func mountItems() items[corev1.VolumeMount] {
+	return items[corev1.VolumeMount]{
+		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.VolumeMount { return s.VolumeMounts },
+		keys: func(m *corev1.VolumeMount) []key { return []key{{"volumeMount", m.Name}, {"mountPath", m.MountPath}} },
+	}
+}
+
+func volumeItems() items[corev1.Volume] {
+	return items[corev1.Volume]{
+		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.Volume { return s.Volumes },
+		keys: func(v *corev1.Volume) []key { return []key{{"volume", v.Name}} },
+		align: func(found, item *corev1.Volume) {
+			pods.SetVolumeDefaults(found)
+			pods.SetVolumeDefaults(item)
+			alignPullPolicy(found.Image, item.Image)
+		},
+	}
+}
+
+// alignPullPolicy ignores the default of the API server, which depends on the tag, and the policy that AlwaysPullImages
+// sets after this plugin. Without that, the plugin would conflict with itself when it is called again.
+func alignPullPolicy(found, item *corev1.ImageVolumeSource) {
+	if found != nil && item != nil && (item.PullPolicy == "" || found.PullPolicy == corev1.PullAlways) {
+		item.PullPolicy = found.PullPolicy
+	}
+}

@@ -1,0 +1,284 @@
+package podpreset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
+)
+
+func Test(t *testing.T) { admittest.Run(t, podpreset.Plugin) }
+
+// plugin is the plugin in a cluster with presets.
+type plugin struct {
+	admit.Handler
+	env *admittest.Environment
+}
+
+func newPlugin(tb testing.TB, presets ...string) *plugin {
+	tb.Helper()
+	c := &admittest.Case{}
+	for _, p := range presets {
+		c.Cluster = append(c.Cluster, []byte(p))
+	}
+	env, err := c.Environment()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d, err := env.Deps(podpreset.Plugin, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &plugin{env: env}
+	if p.Handler, err = podpreset.Plugin.New(d, nil); err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func (p *plugin) sync(tb testing.TB) *plugin {
+	tb.Helper()
+	p.env.CustomInformers.Start(tb.Context().Done())
+	for gvr, ok := range p.env.CustomInformers.WaitForCacheSync(tb.Context().Done()) {
+		if !ok {
+			tb.Fatalf("%v did not sync", gvr)
+		}
+	}
+	return p
+}
+
+// record runs the background work of the plugin until the test ends.
+func (p *plugin) record(t *testing.T) {
+	t.Helper()
+	for _, f := range p.env.Background {
+		go f(t.Context())
+	}
+	// The recorder drops what it gets before it has started.
+	time.Sleep(100 * time.Millisecond)
+}
+
+// preset returns a preset of the namespace ns that selects all pods.
+func preset(name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":"settings.postern.dev/v1alpha1","kind":"PodPreset","metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"1"},"spec":%s}`, name, spec)
+}
+
+func creation(pod *corev1.Pod) *admit.Request {
+	pod.Namespace = "ns"
+	return &admit.Request{
+		AdmissionRequest: &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Namespace: "ns", Name: pod.Name, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		},
+		Object: pod,
+	}
+}
+
+// podWith returns a pod with one container.
+func podWith(c corev1.Container) *corev1.Pod {
+	c.Name = "c"
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
+}
+
+const port = `{"env":[{"name":"PORT","value":"1"}]}`
+
+func conflicting() *corev1.Pod {
+	return podWith(corev1.Container{Env: []corev1.EnvVar{{Name: "PORT", Value: "secret"}}})
+}
+
+func isDenial(err error) bool {
+	_, ok := errors.AsType[*admit.Denial](err)
+	return ok
+}
+
+// TestAnUnsyncedCacheIsAFailure sends a request before the presets are known. A failure is no denial, so that the failure
+// policy applies.
+func TestAnUnsyncedCacheIsAFailure(t *testing.T) {
+	p := newPlugin(t, preset("a", port))
+	pod := podWith(corev1.Container{})
+	if err := p.Mutate(t.Context(), creation(pod)); err == nil || isDenial(err) {
+		t.Errorf("Got %v, want an error that is no denial", err)
+	}
+	if err := p.sync(t).Mutate(t.Context(), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 1 {
+		t.Errorf("Got %v and %v after the presets are known", err, pod.Spec.Containers[0].Env)
+	}
+}
+
+// TestTheCacheIsNotShared changes a pod after the presets were applied, as later plugins do.
+func TestTheCacheIsNotShared(t *testing.T) {
+	p := newPlugin(t, preset("a", `{"env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}],
+		"envFrom":[{"secretRef":{"name":"s"}}],"volumes":[{"name":"v","image":{"reference":"x"}}],
+		"volumeMounts":[{"name":"v","mountPath":"/v","mountPropagation":"None"}]}`)).sync(t)
+	first := podWith(corev1.Container{})
+	if err := p.Mutate(t.Context(), creation(first)); err != nil {
+		t.Fatal(err)
+	}
+	want := first.DeepCopy()
+	c := &first.Spec.Containers[0]
+	c.Env[0].ValueFrom.FieldRef.FieldPath, c.EnvFrom[0].SecretRef.Name = "changed", "changed"
+	first.Spec.Volumes[0].Image.PullPolicy, *c.VolumeMounts[0].MountPropagation = corev1.PullAlways, "changed"
+	second := podWith(corev1.Container{})
+	if err := p.Mutate(t.Context(), creation(second)); err != nil || !apiequality.Semantic.DeepEqual(second, want) {
+		t.Errorf("Got %v and another pod than before (- want, + got):\n%s", err, cmp.Diff(want, second))
+	}
+}
+
+// TestAConflictLeavesNoTrace has the last of several containers conflict.
+func TestAConflictLeavesNoTrace(t *testing.T) {
+	p := newPlugin(t, preset("a", `{"env":[{"name":"PORT","value":"1"}],"volumes":[{"name":"v"}],"volumeMounts":[{"name":"v","mountPath":"/v"}]}`)).sync(t)
+	pod := conflicting()
+	pod.Spec.Containers = append([]corev1.Container{{Name: "a", Env: make([]corev1.EnvVar, 0, 8)}}, pod.Spec.Containers...)
+	r := creation(pod)
+	before := pod.DeepCopy()
+	if err := p.Mutate(t.Context(), r); err != nil || !apiequality.Semantic.DeepEqual(pod, before) {
+		t.Errorf("Got %v and a changed pod (- before, + after):\n%s", err, cmp.Diff(before, pod))
+	}
+}
+
+// TestAnImageThatIsAlwaysPulledIsNoConflict calls the plugin again after AlwaysPullImages.
+func TestAnImageThatIsAlwaysPulledIsNoConflict(t *testing.T) {
+	p := newPlugin(t, preset("a", `{"volumes":[{"name":"v","image":{"reference":"x:1","pullPolicy":"Never"}}]}`)).sync(t)
+	for policy, conflicts := range map[corev1.PullPolicy]bool{corev1.PullAlways: false, corev1.PullIfNotPresent: true} {
+		pod := podWith(corev1.Container{})
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "x:1", PullPolicy: policy}}}}
+		if err := p.Mutate(t.Context(), creation(pod)); err != nil || (len(pod.Annotations) == 0) != conflicts {
+			t.Errorf("Got %v and the annotations %v for the policy %s", err, pod.Annotations, policy)
+		}
+	}
+}
+
+// TestPresetsCannotExhaustTheMemory has a small pod that would get gigabytes.
+func TestPresetsCannotExhaustTheMemory(t *testing.T) {
+	var env []string
+	for i := range 20_000 {
+		env = append(env, fmt.Sprintf(`{"name":"V%d","value":"0123456789"}`, i))
+	}
+	p := newPlugin(t, preset("a", `{"env":[`+strings.Join(env, ",")+`]}`)).sync(t)
+	pod := podWith(corev1.Container{})
+	if err := p.Mutate(t.Context(), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 20_000 {
+		t.Errorf("Got %v and %d variables for one container", err, len(pod.Spec.Containers[0].Env))
+	}
+	pod = podWith(corev1.Container{})
+	for i := range 10_000 {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i)})
+	}
+	err := p.Mutate(t.Context(), creation(pod))
+	if want := `pods "web" is forbidden: the PodPresets add more than 1572864 bytes to the pod`; !isDenial(err) || err.Error() != want {
+		t.Errorf("Got %v, want a denial: %s", err, want)
+	}
+	if pod.Spec.Containers[0].Env != nil {
+		t.Error("The pod was changed")
+	}
+}
+
+// TestTheDeadlineEndsTheWork has a pod with so many containers that the work would take minutes.
+func TestTheDeadlineEndsTheWork(t *testing.T) {
+	var presets []string
+	for i := range 1_000 {
+		presets = append(presets, preset(fmt.Sprint("p", i), port))
+	}
+	p := newPlugin(t, presets...).sync(t)
+	pod := podWith(corev1.Container{})
+	for i := range 200_000 {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i), Env: []corev1.EnvVar{{Name: "PORT", Value: "1"}}})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := p.Mutate(ctx, creation(pod)); err == nil || isDenial(err) {
+		t.Errorf("Got %v, want an error that is no denial", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("It took %v", took)
+	}
+}
+
+// TestConflictsAreEvents causes conflicts in two namespaces, of which one causes too many.
+func TestConflictsAreEvents(t *testing.T) {
+	other := strings.Replace(preset("quiet", port), `"namespace":"ns"`, `"namespace":"other"`, 1)
+	p := newPlugin(t, preset("a", port), other).sync(t)
+	p.record(t)
+	for i := range 200 {
+		pod := conflicting()
+		pod.Name = fmt.Sprint("web-", i%5)
+		if err := p.Mutate(t.Context(), creation(pod)); err != nil {
+			t.Fatal(err)
+		}
+		dry := creation(conflicting())
+		dry.DryRun = new(true)
+		dry.Namespace = "dry"
+		if err := p.Mutate(t.Context(), dry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := creation(conflicting())
+	last.Namespace = "other"
+	if err := p.Mutate(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	// The Events are written in order.
+	for end := time.Now().Add(30 * time.Second); !p.wrote("other"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("There is no Event for the preset of the other namespace")
+		}
+	}
+	calls := map[string]int{}
+	for _, a := range p.env.Client.Actions() {
+		if a.GetResource().Resource == "events" {
+			calls[a.GetNamespace()+" "+a.GetVerb()]++
+		}
+	}
+	// Equal Events are counted in one, and after 25 there are no more.
+	want := map[string]int{"ns create": 5, "ns patch": 20, "other create": 1}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("The calls differ (- want, + got):\n%s", diff)
+	}
+	list, err := p.env.Client.CoreV1().Events("ns").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		t.Fatalf("Got %v and %d Events", err, len(list.Items))
+	}
+	e := list.Items[0]
+	about := corev1.ObjectReference{APIVersion: "settings.postern.dev/v1alpha1", Kind: "PodPreset", Namespace: "ns", Name: "a", UID: "u", ResourceVersion: "1"}
+	if e.InvolvedObject != about || e.Reason != "Conflict" || e.Type != corev1.EventTypeWarning ||
+		!strings.HasPrefix(e.Message, `No PodPreset was applied to pod "web-`) || !strings.HasSuffix(e.Message, `: conflict on env "PORT" of container "c"`) {
+		t.Errorf("Got the Event %+v", e)
+	}
+}
+
+// wrote reports whether there is an Event in a namespace.
+func (p *plugin) wrote(namespace string) bool {
+	for _, a := range p.env.Client.Actions() {
+		if a.GetResource().Resource == "events" && a.GetNamespace() == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// BenchmarkMutate has a namespace with 1,000 presets, of which ten select the pod.
+func BenchmarkMutate(b *testing.B) {
+	var presets []string
+	for i := range 1_000 {
+		presets = append(presets, preset(fmt.Sprint("p", i), fmt.Sprintf(`{"selector":{"matchLabels":{"team":"t%d"},"matchExpressions":[{"key":"stage","operator":"In","values":["a","b"]}]},
+			"env":[{"name":"V%d","value":"1"}],"volumes":[{"name":"v%d","secret":{"secretName":"s"}}],"volumeMounts":[{"name":"v%d","mountPath":"/v%d"}]}`, i%100, i, i, i, i)))
+	}
+	p := newPlugin(b, presets...).sync(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		pod := podWith(corev1.Container{})
+		pod.Labels = map[string]string{"team": "t7", "stage": "b"}
+		if err := p.Mutate(b.Context(), creation(pod)); err != nil || len(pod.Spec.Volumes) != 10 {
+			b.Fatalf("Got %v and %d volumes", err, len(pod.Spec.Volumes))
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package podpreset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
+)
+
+// preset is a PodPreset in the cache. All requests share it, so it must not be modified.
+type preset struct {
+	settingsv1alpha1.PodPreset
+	selector labels.Selector
+	// err is the reason why it is unknown which pods the preset selects.
+	err error
+}
+
+// presets reads the presets of the cluster.
+type presets struct {
+	// sources are the informers of the API groups. If two presets have the same name, the first source wins.
+	sources []cache.SharedIndexInformer
+}
+
+func newPresets(d admit.Deps, legacy bool) (*presets, error) {
+	all := []informers.GenericInformer{d.CustomInformers.ForResource(settingsv1alpha1.GroupVersionResource())}
+	if legacy {
+		all = append(all, d.OptionalInformers.ForResource(settingsv1alpha1.LegacyGroupVersion().WithResource(settingsv1alpha1.Resource)))
+	}
+	p := &presets{}
+	for _, i := range all {
+		if err := i.Informer().SetTransform(compiled); err != nil {
+			return nil, fmt.Errorf("watching presets: %w", err)
+		}
+		p.sources = append(p.sources, i.Informer())
+	}
+	return p, nil
+}
+
+// compiled is the transformation of the informers: the cache has typed presets with compiled selectors.
+func compiled(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	return compile(u), nil
+}
+
+// compile records an error in the preset. A returned error would keep an older version of the preset in the cache.
+func compile(u *unstructured.Unstructured) *preset {
+	p := &preset{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p.PodPreset); err != nil {
+		p.PodPreset, p.err = settingsv1alpha1.PodPreset{}, fmt.Errorf("decoding: %w", err)
+	} else if p.selector, err = metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
+		p.err = fmt.Errorf("label selector conversion failed: %w", err)
+	}
+	for i := range p.Spec.Volumes {
+		// The API server set this default in presets too. Plugins that follow expect a source.
+		if v := &p.Spec.Volumes[i]; v.VolumeSource == (corev1.VolumeSource{}) {
+			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+		}
+	}
+	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
+	// Annotations contain the whole object once more, where kubectl applied it.
+	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
+	return p
+}
+
+var errUnsynced = errors.New("the presets are not known yet")
+
+// invalidError is a preset of which nobody knows which pods it selects.
+type invalidError struct{ preset *preset }
+
+func (e *invalidError) Error() string {
+	return fmt.Sprintf("PodPreset %q: %v", e.preset.Name, e.preset.err)
+}
+
+// selecting returns the presets of a namespace that select a pod with the given labels, sorted by name. Callers must not
+// modify them.
+func (p *presets) selecting(namespace string, pod labels.Set) ([]*preset, error) {
+	var out []*preset
+	for i, source := range p.sources {
+		if !source.HasSynced() {
+			return nil, errUnsynced
+		}
+		items, err := source.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("listing pod presets failed: %w", err)
+		}
+		for _, obj := range items {
+			item, ok := obj.(*preset)
+			switch {
+			case !ok || i > 0 && p.has(p.sources[:i], item):
+			case item.err != nil:
+				return nil, &invalidError{item}
+			case item.selector.Matches(pod):
+				out = append(out, item)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *preset) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// has reports whether a source has a preset with the namespace and the name of another preset.
+func (p *presets) has(sources []cache.SharedIndexInformer, item *preset) bool {
+	return slices.ContainsFunc(sources, func(s cache.SharedIndexInformer) bool {
+		_, ok, err := s.GetStore().GetByKey(cache.NewObjectName(item.Namespace, item.Name).String())
+		return ok && err == nil
+	})
+}

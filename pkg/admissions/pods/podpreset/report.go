@@ -1,0 +1,63 @@
+package podpreset
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// eventBurst is how many Events a replica writes at once for the presets of one namespace. One a minute follows. Users
+// choose how many pods conflict, so an unlimited number would be an attack on the API server.
+const eventBurst = 25
+
+type plugin struct {
+	presets  *presets
+	recorder record.EventRecorder
+}
+
+func newRecorder(d admit.Deps) record.EventRecorder {
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{
+		BurstSize: eventBurst, QPS: 1. / 60, SpamKeyFunc: func(e *corev1.Event) string { return e.Namespace },
+	}))
+	d.Go(func(ctx context.Context) {
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: d.Client.CoreV1().Events("")})
+		<-ctx.Done()
+		broadcaster.Shutdown()
+	})
+	// Presets have a reference, for which no scheme is needed.
+	return broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "postern"})
+}
+
+// report tells the creator of the pod and the owner of the preset about a conflict. It names no values, because they may
+// be secret.
+func (p *plugin) report(r *admit.Request, pod *corev1.Pod, conflict *conflictError) {
+	what := "No PodPreset was applied"
+	if _, again := pod.Annotations[applied+conflict.preset.Name]; again {
+		what = "The PodPresets were not applied again"
+	}
+	r.Warn("%s: %v", what, conflict)
+	if r.IsDryRun() {
+		return
+	}
+	about := &corev1.ObjectReference{
+		APIVersion: conflict.preset.APIVersion, Kind: conflict.preset.Kind, Namespace: conflict.preset.Namespace, Name: conflict.preset.Name,
+		UID: conflict.preset.UID, ResourceVersion: conflict.preset.ResourceVersion,
+	}
+	p.recorder.Eventf(about, corev1.EventTypeWarning, "Conflict", "%s to pod %q: conflict on %s", what, short(cmp.Or(pod.Name, pod.GenerateName)), conflict.item)
+}
+
+// short bounds a name that a user chooses.
+func short(name string) string {
+	const limit = 63
+	if len(name) <= limit {
+		return name
+	}
+	return fmt.Sprintf("%.*s...", limit-3, name)
+}
