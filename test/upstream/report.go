@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // spec is a test of Kubernetes with its result.
@@ -16,7 +15,6 @@ type spec struct {
 	excluded string
 	state    string
 	message  string
-	duration time.Duration
 }
 
 // The states of a test in Ginkgo's report that this program distinguishes. Other states are failures.
@@ -37,7 +35,6 @@ type specReport struct {
 	LeafNodeText            string
 	LeafNodeType            string
 	State                   string
-	RunTime                 time.Duration
 	Failure                 struct{ Message string }
 }
 
@@ -88,7 +85,7 @@ func newSpec(r specReport, groups []group) (spec, bool) {
 	if g == nil {
 		return spec{}, false
 	}
-	s := spec{name: name, group: g, state: r.State, message: r.Failure.Message, duration: r.RunTime}
+	s := spec{name: name, group: g, state: r.State, message: r.Failure.Message}
 	if e := g.exclusionOf(name); e != nil {
 		s.excluded = e.reason
 	}

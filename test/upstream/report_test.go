@@ -4,12 +4,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 const goodReport = `[{"SpecReports": [
   {"LeafNodeType": "SynchronizedBeforeSuite", "State": "passed"},
-  {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-a] Quota", ""], "LeafNodeText": "should pass", "State": "passed", "RunTime": 2000000000},
+  {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-a] Quota", ""], "LeafNodeText": "should pass", "State": "passed"},
   {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-a] Quota"], "LeafNodeText": "should fail", "State": "failed", "Failure": {"Message": "it is wrong"}},
   {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-a] Quota"], "LeafNodeText": "should run a pod", "State": "skipped"},
   {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-b] Other"], "LeafNodeText": "should pass", "State": "skipped"}
@@ -26,7 +25,7 @@ func TestParseReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []spec{
-		{name: "[sig-a] Quota should pass", state: "passed", duration: 2 * time.Second},
+		{name: "[sig-a] Quota should pass", state: "passed"},
 		{name: "[sig-a] Quota should fail", state: "failed", message: "it is wrong"},
 		{name: "[sig-a] Quota should run a pod", state: "skipped", excluded: needsRunning},
 	}

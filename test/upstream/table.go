@@ -158,9 +158,9 @@ func (t *table) summary() string {
 	}
 	text := fmt.Sprintf("Of %d tests pass: %s.", len(t.rows), strings.Join(parts, ", "))
 	if t.has(off) {
-		text += fmt.Sprintf(" Only the %d tests that fail with neither prove anything about Postern.", proving)
+		text += fmt.Sprintf(" Tests that prove something about Postern, because they fail with neither: %d.", proving)
 		if t.has(offPostern) {
-			text += fmt.Sprintf(" %d of them pass with Postern's.", proved)
+			text += fmt.Sprintf(" Of these, %d pass with Postern's plugins.", proved)
 		}
 	}
 	return text

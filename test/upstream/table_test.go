@@ -27,7 +27,7 @@ func TestTable(t *testing.T) {
 	table.add(table.columns[0], []spec{{name: "a pod", group: &table.groups[0], excluded: needsRunning}})
 	const want = `1970-01-01, Kubernetes v1.37.1, postern v1.
 
-Of 3 tests pass: 3 with kube-apiserver's plugins, 2 with neither, 3 with Postern's plugins. Only the 1 tests that fail with neither prove anything about Postern. 1 of them pass with Postern's.
+Of 3 tests pass: 3 with kube-apiserver's plugins, 2 with neither, 3 with Postern's plugins. Tests that prove something about Postern, because they fail with neither: 1. Of these, 1 pass with Postern's plugins.
 
 | test | kube-apiserver's plugins | neither | Postern's plugins |
 |---|---|---|---|
