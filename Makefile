@@ -95,6 +95,19 @@ else
 		-plugins "$(or $(PLUGINS),$(BUILT_PLUGINS))" -cmd '$(REPLAYED)'
 endif
 
+.PHONY: upstream-e2e
+upstream-e2e: build bin/upstream ## Kubernetes' own tests with its plugins, with none, with Postern's [FOCUS=groups COLUMNS=]
+	bin/upstream $(if $(FOCUS),-focus=$(FOCUS)) $(if $(COLUMNS),-columns=$(COLUMNS))
+
+.PHONY: upstream-quota
+upstream-quota: build bin/upstream ## Kubernetes' own tests of ResourceQuota, with Postern's plugin
+	bin/upstream -focus=ResourceQuota -columns=postern
+
+# The go command decides whether bin/upstream is up to date.
+.PHONY: bin/upstream
+bin/upstream:
+	@go build -C test/upstream -o "$(CURDIR)/$@" .
+
 .PHONY: soak
 soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creations a second
 	go run -C test/controlplane ./cmd/controlplane build
@@ -113,4 +126,4 @@ clean: ## Remove what was built here; the control plane's binaries stay in the c
 .PHONY: help
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

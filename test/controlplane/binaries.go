@@ -27,7 +27,15 @@ const (
 	kubectl               = "kubectl"
 )
 
-// AllBinaries lists what Build can build.
+// The names of the binaries that run Kubernetes' own end-to-end tests. No control plane needs them.
+const (
+	// E2ETest is the compiled package k8s.io/kubernetes/test/e2e.
+	E2ETest = "e2e.test"
+	// Ginkgo runs E2ETest in several processes at once. It has the version of Ginkgo that E2ETest contains.
+	Ginkgo = "ginkgo"
+)
+
+// AllBinaries lists the binaries of a control plane.
 func AllBinaries() []string {
 	return []string{etcd, kubeAPIServer, kubectl, kubeControllerManager}
 }

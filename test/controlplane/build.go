@@ -117,8 +117,12 @@ func (b *builder) goBuild(ctx context.Context, r recipe, output string) error {
 		return err
 	}
 	// Without cgo the build is the same on every machine. -trimpath keeps local paths out of the binary.
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod="+mod, "-trimpath", "-buildvcs=false",
-		"-ldflags", r.linkerFlags(), "-o", output, r.pkg)
+	args := []string{"build"}
+	if r.test {
+		args = []string{"test", "-c"}
+	}
+	args = append(args, "-mod="+mod, "-trimpath", "-buildvcs=false", "-ldflags", r.linkerFlags(), "-o", output, r.pkg)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	// On an interrupt the go command removes its temporary files and stops its compilers.

@@ -71,6 +71,22 @@ func TestBuiltBinariesAreNotBuiltAgain(t *testing.T) {
 	}
 }
 
+func TestEndToEndTestsAreBuiltAsATest(t *testing.T) {
+	calls := useGo(t, writingGo)
+	if _, err := controlplane.Build(t.Context(), "", t.Output(), controlplane.E2ETest, controlplane.Ginkgo); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "/kubernetes test -c ") || !strings.HasSuffix(lines[0], " k8s.io/kubernetes/test/e2e") ||
+		!strings.Contains(lines[1], "/kubernetes build ") || !strings.HasSuffix(lines[1], " github.com/onsi/ginkgo/v2/ginkgo") {
+		t.Errorf("The go command ran as %q", lines)
+	}
+}
+
 func TestFailedBuildShowsTheOutputAndLeavesNothing(t *testing.T) {
 	useGo(t, failingGo)
 	_, err := controlplane.Build(t.Context(), "", t.Output(), "etcd")

@@ -43,6 +43,9 @@ type Options struct {
 	// APIServerFlags are further flags of kube-apiserver. A flag given here replaces the default flag of
 	// the same name, but ServiceAccount stays disabled as described for ControllerManager.
 	APIServerFlags []string
+	// ControllerManagerFlags are further flags of kube-controller-manager. A flag given here replaces the
+	// default flag of the same name.
+	ControllerManagerFlags []string
 	// Progress receives messages about the build. Nothing is written if every binary is already built.
 	Progress io.Writer
 }

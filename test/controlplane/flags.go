@@ -45,7 +45,7 @@ func (c *ControlPlane) apiServerArgs(port int) []string {
 
 func (c *ControlPlane) controllerManagerArgs() []string {
 	kubeconfig := c.Kubeconfig(controllerManager)
-	return []string{
+	return override([]string{
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
@@ -61,7 +61,7 @@ func (c *ControlPlane) controllerManagerArgs() []string {
 		"--kube-api-burst=1000",
 		// kube-controller-manager creates this folder. Its default is a system folder.
 		"--flex-volume-plugin-dir=" + filepath.Join(c.dir, "flexvolume"),
-	}
+	}, c.options.ControllerManagerFlags)
 }
 
 // override returns the flags in theirs, and the flags in ours that theirs does not set. Passing all

@@ -13,6 +13,7 @@ type recipe struct {
 	pkg      string
 	duration string
 	stamp    bool // the linker sets the version that the binary reports
+	test     bool // the binary is the compiled test of the package
 }
 
 func (b *builder) recipe(name string) recipe {
@@ -20,14 +21,19 @@ func (b *builder) recipe(name string) recipe {
 		path := "go.etcd.io/etcd/server/v3"
 		return recipe{path: path, version: etcdVersion, pinned: "etcd", pkg: path, duration: "about 30 seconds"}
 	}
-	duration := "about 1 minute"
-	if name == kubeAPIServer {
-		duration = "about 4 minutes"
-	}
-	return recipe{
+	r := recipe{
 		path: "k8s.io/kubernetes", version: b.version, pinned: "kubernetes",
-		pkg: "k8s.io/kubernetes/cmd/" + name, duration: duration, stamp: true,
+		pkg: "k8s.io/kubernetes/cmd/" + name, duration: "about 1 minute", stamp: true,
 	}
+	switch name {
+	case kubeAPIServer:
+		r.duration = "about 4 minutes"
+	case E2ETest:
+		r.pkg, r.duration, r.test = "k8s.io/kubernetes/test/e2e", "about 3 minutes", true
+	case Ginkgo:
+		r.pkg, r.duration, r.stamp = "github.com/onsi/ginkgo/v2/ginkgo", "about 10 seconds", false
+	}
+	return r
 }
 
 // linkerFlags omit the debug information. For a Kubernetes binary they also set the version: without them a

@@ -92,8 +92,13 @@ func (p *Process) Wait(bound time.Duration) (int, error) {
 }
 
 // Stop sends SIGTERM to the program and returns when the program has exited. If the program still runs when the
-// time is up, Stop kills it and returns ErrRunning.
+// time is up, Stop kills it and returns ErrRunning. Stop kills the programs that the program started, if they still run
+// and have not left its process group.
 func (p *Process) Stop(grace time.Duration) error {
+	if p.Running() {
+		// The number of the group is free again if the program exited earlier, so another group may have it.
+		defer func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }()
+	}
 	p.Signal(syscall.SIGTERM)
 	_, err := p.Wait(grace)
 	if err != nil {

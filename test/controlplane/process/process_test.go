@@ -3,6 +3,8 @@ package process_test
 import (
 	"errors"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,6 +47,31 @@ func TestProcessStops(t *testing.T) {
 				t.Errorf("Got the output %q, want that it started", got)
 			}
 		})
+	}
+}
+
+func TestStopKillsWhatTheProgramStarted(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	p, err := process.StartLogged(log, nil, "/bin/sh", "-c", `sleep 600 & echo $!; wait`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); process.Tail(log, 1) == "" && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	child, err := strconv.Atoi(process.Tail(log, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(patience); err != nil {
+		t.Errorf("Got %v from Stop", err)
+	}
+	// A killed process exists until its parent, init by now, reaps it.
+	for deadline := time.Now().Add(patience); syscall.Kill(child, 0) == nil && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := syscall.Kill(child, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("The child still exists: %v", err)
 	}
 }
 
