@@ -72,8 +72,7 @@ func (o *options) newProcess() (*process, error) {
 	}
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = router.NewMetrics(p.registry)
-	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
-	p.custom = newCustomInformers(p.cluster.dynamic)
+	p.makeInformers()
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
@@ -85,6 +84,11 @@ func (o *options) newProcess() (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+func (p *process) makeInformers() {
+	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
+	p.custom = newCustomInformers(p.cluster.dynamic)
 }
 
 // makeServices makes the services of the enabled plugins and the added services.
