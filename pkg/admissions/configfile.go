@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/yamltree"
 )
 
 // Configs maps plugin names to their configurations.
@@ -38,6 +36,11 @@ func (l List) LoadConfigs(file string, enabled []string) (configs Configs, warni
 	if err != nil {
 		return nil, nil, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
+	return l.parseConfigs(file, text, enabled)
+}
+
+// parseConfigs is LoadConfigs for the text of the file.
+func (l List) parseConfigs(file string, text []byte, enabled []string) (configs Configs, warnings []string, err error) {
 	whole := Config{Data: text, file: file, text: text}
 	var top map[string]any
 	if err := admit.DecodeConfig(text, &top); err != nil {
@@ -47,7 +50,7 @@ func (l List) LoadConfigs(file string, enabled []string) (configs Configs, warni
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}
 	if kind != "AdmissionConfiguration" || !slices.Contains(versions, version) {
 		if !hasField(top, "imagePolicy") && !hasField(top, "podNodeSelectorPluginConfig") {
-			return nil, nil, fmt.Errorf("%s: kind %q of version %q, want AdmissionConfiguration of %s", file, kind, version, versions[0])
+			return nil, nil, whole.locate(admit.InvalidField("", "kind %q of version %q, want AdmissionConfiguration of %s", kind, version, versions[0]))
 		}
 		// Upstream: both plugins get the whole file and read their own key.
 		return Configs{"ImagePolicyWebhook": whole, "PodNodeSelector": whole}, nil, nil
@@ -127,51 +130,9 @@ func (c Config) locate(err error) error {
 	case wrong.Line > 0 && c.prefix == "":
 		return fmt.Errorf("%s:%d: %w", c.file, wrong.Line, err)
 	}
-	full := wrong.Field
-	if c.prefix != "" {
-		full = c.prefix + "." + wrong.Field
-	}
-	if line := lineOf(c.text, full); line > 0 {
-		return fmt.Errorf("%s:%d: %w", c.file, line, err)
+	full := yamltree.Join(c.prefix, wrong.Field)
+	if tree, parseErr := yamltree.Parse(c.text); parseErr == nil && tree.Find(full).Line > 0 {
+		return fmt.Errorf("%s:%d: %w", c.file, tree.Find(full).Line, err)
 	}
 	return fmt.Errorf("%s: %w", c.file, err)
-}
-
-var segment = regexp.MustCompile(`[^.\[\]]+`)
-
-// lineOf returns the line of a field such as plugins[0].configuration.limits in a YAML document. If the field
-// is missing, it returns the line of the closest existing parent, or 0.
-func lineOf(text []byte, field string) int {
-	var doc yaml.Node
-	if yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
-		return 0
-	}
-	node, line := doc.Content[0], 0
-	for _, name := range segment.FindAllString(field, -1) {
-		next, at := child(node, name)
-		if next == nil {
-			break
-		}
-		node, line = next, at
-	}
-	return line
-}
-
-func child(node *yaml.Node, name string) (*yaml.Node, int) {
-	switch node.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			if node.Content[i].Value == name {
-				return node.Content[i+1], node.Content[i].Line
-			}
-		}
-	case yaml.SequenceNode:
-		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(node.Content) {
-			return node.Content[i], node.Content[i].Line
-		}
-	case yaml.AliasNode:
-		return child(node.Alias, name)
-	case yaml.DocumentNode, yaml.ScalarNode:
-	}
-	return nil, 0
 }

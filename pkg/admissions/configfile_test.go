@@ -150,7 +150,7 @@ func TestConfigMistakes(t *testing.T) {
 			map[string]string{"c.yaml": head + "plugins:\n- name: AlwaysPullImages\n  config: {}"}, `c.yaml:5: plugins[0].config: unknown field`,
 		},
 		"a field of another type": {
-			map[string]string{"c.yaml": head + "plugins:\n- name: 5\n"}, `c.yaml:3: plugins.name: got number, want string`,
+			map[string]string{"c.yaml": head + "plugins:\n- name: 5\n"}, `c.yaml:4: plugins[0].name: got number, want string`,
 		},
 		"an unknown plugin without a likely name": {
 			map[string]string{"c.yaml": head + "plugins: [{name: Gatekeeper}]"}, `c.yaml:3: plugins[0].name: there is no plugin "Gatekeeper"; there are: LIST`,

@@ -23,9 +23,9 @@ type Selection struct {
 }
 
 const (
-	enableFlag    = "enable-admission-plugins"
-	disableFlag   = "disable-admission-plugins"
-	controlFlag   = "admission-control"
+	enableFlag  = "enable-admission-plugins"
+	disableFlag = "disable-admission-plugins"
+	controlFlag = "admission-control"
 	// APIServerFlag says what the API server runs.
 	APIServerFlag = "api-server-plugins"
 )

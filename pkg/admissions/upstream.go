@@ -74,3 +74,6 @@ func upstreamByName() map[string]upstreamPlugin {
 	}
 	return out
 }
+
+// OnByDefault reports whether a plugin is on by default in kube-apiserver.
+func OnByDefault(plugin string) bool { return upstreamByName()[plugin].defaultOn }

@@ -4,13 +4,14 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/postern-dev/postern/pkg/admissions"
@@ -67,20 +68,30 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	plugins, pluginsErr := p.newPlugins()
+	checkConfig, checkErr := p.newCheckConfig()
+	if err := errors.Join(pluginsErr, checkErr); err != nil {
+		return nil, err
+	}
+	// No template of cobra is set: text/template calls methods by name, so the linker would keep every method of every
+	// type, and the program would grow by 28 MB.
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "kube-apiserver's admission plugins as admission webhooks",
 		Long: "Postern runs the admission plugins of kube-apiserver, also those that were removed from it,\n" +
 			"as admission webhooks: for clusters whose --enable-admission-plugins is out of reach.\n\n" +
 			"Without a command it serves. Plugins: " + strings.Join(p.Families.Names(), ", ") + ".",
-		Args:          cobra.NoArgs,
+		Version:       currentVersion().short(),
+		Args:          noCommand,
 		RunE:          serve.RunE,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newUninstall(), newRotateCA(), newMigrate(), newVersion())
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(serve, plugins, checkConfig, newUninstall(), newRotateCA(), newMigrate(), newVersion())
+	if err := completeServe(root, p.Families); err != nil {
+		return nil, err
+	}
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if cmd == root || cmd == serve {
@@ -101,29 +112,36 @@ func printHelp(cmd *cobra.Command, sections *cliflag.NamedFlagSets) {
 		fmt.Fprint(out, "\nCommands:\n\n")
 	}
 	for _, sub := range cmd.Commands() {
-		fmt.Fprintf(out, "  %-12s %s\n", sub.Name(), sub.Short)
+		fmt.Fprintf(out, "  %-13s %s\n", sub.Name(), sub.Short)
 	}
-	cliflag.PrintSections(out, *sections, 0)
+	cliflag.PrintSections(out, *sections, columns(out))
 }
 
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "postern %s %s %s/%s\n", posternVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+// columns returns the width of a terminal, and 0 for any other output, whose lines are not wrapped.
+func columns(out io.Writer) int {
+	file, ok := out.(*os.File)
+	if !ok {
+		return 0
 	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
-func posternVersion() string {
-	if Version != "" {
-		return Version
+// maxTypos is the largest edit distance between a misspelt command and the suggested one.
+const maxTypos = 2
+
+// noCommand refuses arguments, and suggests the command whose name is most similar.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
 	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
+	err := fmt.Errorf("unknown command %q", args[0])
+	cmd.SuggestionsMinimumDistance = maxTypos
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return fmt.Errorf("%w, did you mean %s?", err, strings.Join(similar, " or "))
 	}
-	return "unknown"
+	return err
 }

@@ -36,6 +36,11 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newClients(config)
+}
+
+// newClients makes the clients of an API server without calling it.
+func newClients(config *rest.Config) (*cluster, error) {
 	config.QPS, config.Burst = clientQPS, clientBurst
 	config.UserAgent = "postern/" + posternVersion()
 	dyn, err := dynamic.NewForConfig(config)

@@ -48,6 +48,8 @@ type process struct {
 	sharedKey []byte
 
 	enabled, warnings []string
+	// apiServer has the names of the plugins that the API server is said to run.
+	apiServer []string
 	// background holds the functions that plugins run beside the requests.
 	background []func(context.Context)
 }
@@ -74,8 +76,7 @@ func (o *options) newProcess() (*process, error) {
 	}
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = router.NewMetrics(p.registry)
-	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
-	p.custom, p.optional = newCustomInformers(p.cluster.dynamic), newOptionalInformers(p.cluster.dynamic)
+	p.makeInformers()
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
@@ -89,13 +90,18 @@ func (o *options) newProcess() (*process, error) {
 	return p, nil
 }
 
+func (p *process) makeInformers() {
+	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
+	p.custom, p.optional = newCustomInformers(p.cluster.dynamic), newOptionalInformers(p.cluster.dynamic)
+}
+
 // makeServices makes the services of the enabled plugins and the added services.
 func (p *process) makeServices(enabled []string, configs admissions.Configs) error {
-	apiServer, err := p.selection.APIServerPlugins()
-	if err != nil {
+	var err error
+	if p.apiServer, err = p.selection.APIServerPlugins(); err != nil {
 		return err
 	}
-	deps := p.deps(apiServer)
+	deps := p.deps()
 	services, err := p.Families.Services(deps, enabled, configs)
 	if err != nil {
 		return err
@@ -111,12 +117,12 @@ func (p *process) makeServices(enabled []string, configs admissions.Configs) err
 	return nil
 }
 
-func (p *process) deps(apiServer []string) admit.Deps {
+func (p *process) deps() admit.Deps {
 	flags := make(map[string]string, len(p.pluginFlags))
 	for name, value := range p.pluginFlags {
 		flags[name] = *value
 	}
-	flags[admissions.APIServerFlag] = strings.Join(apiServer, ",")
+	flags[admissions.APIServerFlag] = strings.Join(p.apiServer, ",")
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cluster.client.Discovery()))
 	p.background = append(p.background, func(ctx context.Context) {
 		wait.UntilWithContext(ctx, func(context.Context) { mapper.Reset() }, mapperAge)

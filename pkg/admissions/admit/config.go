@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // ConfigError is an error in a configuration. The reader of the file adds the name of
@@ -79,10 +81,10 @@ func DecodeConfig(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(doc, into)
 	typeErr, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
-	case ok && typeErr.Field == "":
+	case ok && rawjson.PathAt(doc, typeErr.Offset) == "":
 		return &ConfigError{Err: errors.New("want a mapping")}
 	case ok:
-		return &ConfigError{Field: typeErr.Field, Err: fmt.Errorf("got %s, want %s", typeErr.Value, typeErr.Type)}
+		return &ConfigError{Field: rawjson.PathAt(doc, typeErr.Offset), Err: fmt.Errorf("got %s, want %s", typeErr.Value, typeErr.Type)}
 	case err != nil:
 		return &ConfigError{Err: err}
 	case len(strict) > 0:
@@ -111,15 +113,12 @@ func DecodeVersionedConfig(data []byte, into any, got *metav1.TypeMeta, apiVersi
 
 // unreadable moves the line number from the text of a YAML error into Line.
 func unreadable(err error) error {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	if m == nil {
-		return &ConfigError{Err: err}
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if line, atoiErr := strconv.Atoi(m[1]); atoiErr == nil {
+			return &ConfigError{Line: line, Err: errors.New(m[2])}
+		}
 	}
-	line, atoiErr := strconv.Atoi(m[1])
-	if atoiErr != nil {
-		return &ConfigError{Err: err}
-	}
-	return &ConfigError{Line: line, Err: errors.New(m[2])}
+	return &ConfigError{Err: err}
 }
 
 // secondDocument returns the line at which a second document begins, or 0. Decoders

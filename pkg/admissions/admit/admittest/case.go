@@ -212,7 +212,6 @@ func (w *Want) complete() error {
 	return nil
 }
 
-
 // Start is the time at which the case begins.
 func (c *Case) Start() time.Time {
 	if c.Clock != nil {

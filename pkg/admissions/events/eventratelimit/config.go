@@ -2,7 +2,6 @@ package eventratelimit
 
 import (
 	"errors"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -61,16 +60,13 @@ func load(data []byte) (config, error) {
 	return c, told(c.validate())
 }
 
-// told joins all mistakes in one error. Its field is the field of the first mistake.
+// told returns all mistakes.
 func told(wrong field.ErrorList) error {
-	if len(wrong) == 0 {
-		return nil
+	var errs []error
+	for _, w := range wrong {
+		errs = append(errs, admit.InvalidField(w.Field, "%s", w.ErrorBody()))
 	}
-	bodies := []string{wrong[0].ErrorBody()}
-	for _, w := range wrong[1:] {
-		bodies = append(bodies, w.Error())
-	}
-	return admit.InvalidField(wrong[0].Field, "%s", strings.Join(bodies, "; "))
+	return errors.Join(errs...)
 }
 
 // validate applies kube-apiserver's validation.

@@ -52,7 +52,7 @@ var Plugin = &admit.Plugin{
 func events(group string) admit.Rule {
 	return admit.Rule{
 		Group: group, Resources: []string{"events"}, Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-	}.If("request.kind.group == '" + group + "' && request.kind.kind == 'Event' && !(has(request.dryRun) && request.dryRun)").OrIgnore()
+	}.If("request.kind.group == '" + group + "' && request.kind.kind == 'Event' && !(has(request.dryRun) && request.dryRun)").In(admit.Validating).OrIgnore()
 }
 
 type plugin struct {

@@ -34,8 +34,8 @@ const (
 var Plugin = &admit.Plugin{
 	Name: "ImagePolicyWebhook",
 	Rules: []admit.Rule{
-		admit.On("pods", admissionv1.Create, admissionv1.Update),
-		admit.On("pods/"+ephemeral, admissionv1.Update),
+		admit.On("pods", admissionv1.Create, admissionv1.Update).In(admit.Validating),
+		admit.On("pods/"+ephemeral, admissionv1.Update).In(admit.Validating),
 	},
 	Configurable: true,
 	New:          newHandler,

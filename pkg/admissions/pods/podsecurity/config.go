@@ -2,6 +2,7 @@ package podsecurity
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -44,8 +45,12 @@ func loadConfig(data []byte) (*podsecurity.PodSecurityConfiguration, bool, error
 	if err != nil {
 		return nil, false, &admit.ConfigError{Err: err}
 	}
-	if errs := validation.ValidatePodSecurityConfiguration(out); len(errs) > 0 {
-		return nil, false, admit.InvalidField(errs[0].Field, "%s", errs[0].ErrorBody())
+	var wrong []error
+	for _, w := range validation.ValidatePodSecurityConfiguration(out) {
+		wrong = append(wrong, admit.InvalidField(w.Field, "%s", w.ErrorBody()))
+	}
+	if len(wrong) > 0 {
+		return nil, false, errors.Join(wrong...)
 	}
 	defaults, err := podsecurity.ToPolicy(out.Defaults)
 	if err != nil {

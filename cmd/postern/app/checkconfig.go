@@ -1,0 +1,79 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+func (p Program) newCheckConfig() (*cobra.Command, error) {
+	cmd := &cobra.Command{
+		Use:   "check-config FILE",
+		Short: "Check an AdmissionConfiguration, and report every mistake",
+		Long: "Check the file of --admission-control-config-file, and the files that its entries name. Every mistake is reported\n" +
+			"with its file, line and field, on the standard error. No cluster is needed.\n\n" +
+			"The configuration of every plugin that has an entry is checked, whether it will be enabled or not, as it is checked\n" +
+			"when Postern starts. Relative paths in the file begin at the folder of the file. The exit code is 0 if there is no\n" +
+			"mistake, and 2 otherwise.",
+		Example: "  postern check-config admission.yaml",
+		Args:    oneFile,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return configFiles(cmd, args, typed)
+		},
+	}
+	o, err := p.newOffline(cmd.Flags())
+	if err != nil {
+		return nil, err
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.checkConfig(cmd, args[0]) }
+	return cmd, nil
+}
+
+func oneFile(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("got %d arguments, want one file", len(args))
+	}
+	return nil
+}
+
+func (o offline) checkConfig(cmd *cobra.Command, file string) error {
+	checked, err := o.Families.CheckConfig(file, func() (admit.Deps, error) {
+		p, err := o.process()
+		if err != nil {
+			return admit.Deps{}, err
+		}
+		return p.deps(), nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range checked.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+	}
+	for _, m := range checked.Mistakes {
+		fmt.Fprintln(cmd.ErrOrStderr(), strings.ReplaceAll(m.String(), "\n", "; "))
+	}
+	switch n := len(checked.Mistakes); n {
+	case 0:
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistake. Configured plugins: %s.\n", file, listOr(checked.Plugins, "none"))
+		return nil
+	case 1:
+		return fmt.Errorf("%s: 1 mistake", file)
+	default:
+		return fmt.Errorf("%s: %d mistakes", file, n)
+	}
+}
+
+// listOr returns a list as text, or the text otherwise if it is empty.
+func listOr(list []string, otherwise string) string {
+	if len(list) == 0 {
+		return otherwise
+	}
+	return strings.Join(list, ", ")
+}

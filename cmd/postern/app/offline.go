@@ -1,0 +1,33 @@
+package app
+
+import (
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/metrics"
+)
+
+// offline has the flags that New of a plugin may depend on, for commands that make plugins without a cluster.
+type offline struct{ *options }
+
+func (p Program) newOffline(fs *pflag.FlagSet) (offline, error) {
+	o := offline{&options{Program: p}}
+	features, err := p.Families.Features()
+	if err != nil {
+		return o, err
+	}
+	o.features = features
+	o.features.AddFlag(fs)
+	return o, o.addPluginFlags(fs, &cliflag.NamedFlagSets{})
+}
+
+// process returns a process whose clients have no API server. New of a plugin does not call one.
+func (o offline) process() (*process, error) {
+	cluster, err := newClients(&rest.Config{Host: "https://no-cluster.invalid"})
+	if err != nil {
+		return nil, err
+	}
+	p := &process{options: o.options, cluster: cluster, registry: metrics.NewKubeRegistry()}
+	p.makeInformers()
+	return p, nil
+}

@@ -1,0 +1,195 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/postern-dev/postern/pkg/admissions"
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+// pluginRow is what the plugins command prints of a plugin.
+type pluginRow struct {
+	Name   string `json:"name"`
+	Family string `json:"family"`
+	// Phases are the calls of the family in which the plugin takes part. A plugin that needs a configuration has the
+	// phases that its rules name.
+	Phases []string `json:"phases"`
+	// OnByDefault is true if kube-apiserver enables the plugin by default.
+	OnByDefault bool `json:"onByDefault"`
+	// Configurable is true if the plugin may have an entry in the AdmissionConfiguration.
+	Configurable bool `json:"configurable"`
+	// Watches are the resources of which the plugin keeps a cache.
+	Watches []string `json:"watches"`
+	// InAPIServer is true if the metrics of the API server name the plugin. It is nil if they were not read.
+	InAPIServer *bool `json:"inAPIServer,omitempty"`
+}
+
+// pluginsCommand holds the flags of the plugins command.
+type pluginsCommand struct {
+	offline
+	format     output
+	kubeconfig string
+}
+
+func (p Program) newPlugins() (*cobra.Command, error) {
+	c := &pluginsCommand{}
+	cmd := &cobra.Command{
+		Use:   "plugins",
+		Short: "List the plugins, and which of them the API server seems to run",
+		Long: "List the plugins: the family, the phases, whether kube-apiserver enables the plugin by default, and the resources of\n" +
+			"which the plugin keeps a cache.\n\n" +
+			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric\n" +
+			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first\n" +
+			"request. On a cluster with several API servers, only one of them is asked.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod. Without a cluster, nothing is said about the API server.")
+	c.format.addFlag(cmd)
+	var err error
+	c.offline, err = p.newOffline(cmd.Flags())
+	return cmd, err
+}
+
+func (c *pluginsCommand) run(ctx context.Context, out, notes io.Writer) error {
+	rows, err := c.rows(ctx)
+	if err != nil {
+		return err
+	}
+	seen, err := apiServerPlugins(ctx, c.kubeconfig)
+	switch {
+	case errors.Is(err, errNotShown):
+		fmt.Fprintln(notes, oneLine(err))
+	case err != nil:
+		return err
+	default:
+		for i := range rows {
+			known := seen[rows[i].Name]
+			rows[i].InAPIServer = &known
+		}
+	}
+	if c.format == outputJSON {
+		return printJSON(out, rows)
+	}
+	return printRows(out, rows)
+}
+
+// rows makes every plugin without a configuration, to learn what it does.
+func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
+	var rows []pluginRow
+	for _, f := range o.Families {
+		for _, p := range f.Plugins {
+			process, err := o.process()
+			if err != nil {
+				return nil, err
+			}
+			h, err := p.New(process.deps(), nil)
+			phases := phasesOf(h)
+			if err != nil {
+				// The plugin needs a configuration.
+				phases = phasesOfRules(p.Rules)
+			}
+			row := pluginRow{Name: p.Name, Family: f.Name, Phases: phases, OnByDefault: admissions.OnByDefault(p.Name), Configurable: p.Configurable}
+			if row.Watches, err = process.watched(ctx); err != nil {
+				return nil, fmt.Errorf("plugin %s: %w", p.Name, err)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+const mutating, validating = "mutating", "validating"
+
+func phasesOf(h admit.Handler) []string {
+	phases := []string{}
+	if h.Mutate != nil {
+		phases = append(phases, mutating)
+	}
+	if h.Validate != nil {
+		phases = append(phases, validating)
+	}
+	return phases
+}
+
+func phasesOfRules(rules []admit.Rule) []string {
+	phases := []string{}
+	for _, r := range rules {
+		switch r.Phase {
+		case admit.Mutating:
+			phases = append(phases, mutating)
+		case admit.Validating:
+			phases = append(phases, validating)
+		case admit.Both:
+			phases = append(phases, mutating, validating)
+		}
+	}
+	slices.Sort(phases)
+	return slices.Compact(phases)
+}
+
+// watched returns the resources of the informers that plugins requested. Only a started informer is listed, so the
+// informers are started with a context that has ended.
+func (p *process) watched(ctx context.Context) ([]string, error) {
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	watched := []string{}
+	p.informers.StartWithContext(ended)
+	for kind := range p.informers.WaitForCacheSync(ended.Done()) {
+		obj, ok := reflect.New(kind.Elem()).Interface().(runtime.Object)
+		if !ok {
+			return nil, fmt.Errorf("%v is no type of an API", kind)
+		}
+		kinds, _, err := scheme.Scheme.ObjectKinds(obj)
+		if err != nil {
+			return nil, err
+		}
+		resource, _ := meta.UnsafeGuessKindToResource(kinds[0])
+		watched = append(watched, resource.GroupResource().String())
+	}
+	for _, custom := range []*customInformers{p.custom, p.optional} {
+		custom.Start(ended.Done())
+		for resource := range custom.WaitForCacheSync(ended.Done()) {
+			watched = append(watched, resource.GroupResource().String())
+		}
+	}
+	slices.Sort(watched)
+	return watched, nil
+}
+
+func printRows(out io.Writer, rows []pluginRow) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	header := "NAME\tFAMILY\tPHASES\tDEFAULT\tWATCHES"
+	if len(rows) > 0 && rows[0].InAPIServer != nil {
+		header += "\tAPI SERVER"
+	}
+	fmt.Fprintln(w, header)
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", r.Name, r.Family, listOr(r.Phases, "-"), yes(r.OnByDefault), listOr(r.Watches, "-"))
+		if r.InAPIServer != nil {
+			fmt.Fprintf(w, "\t%s", yes(*r.InAPIServer))
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}

@@ -1,0 +1,235 @@
+package admissions
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/yamltree"
+)
+
+// Mistake is one mistake in a configuration file.
+type Mistake struct {
+	File string
+	// Line is the line of the field or, if the field is missing, of its closest parent.
+	Line int
+	// Plugin is the plugin whose configuration has the mistake, or "" for the AdmissionConfiguration itself.
+	Plugin string
+	// Field is a path such as limits[0].qps in the configuration of the plugin, or in the AdmissionConfiguration. It is ""
+	// for the whole of it.
+	Field string
+	Err   error
+}
+
+func (m Mistake) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s:%d: ", m.File, max(1, m.Line))
+	if m.Plugin != "" {
+		fmt.Fprintf(&out, "plugin %s: ", m.Plugin)
+	}
+	if m.Field != "" {
+		fmt.Fprintf(&out, "%s: ", m.Field)
+	}
+	return out.String() + m.Err.Error()
+}
+
+// CheckedConfig is the result of CheckConfig.
+type CheckedConfig struct {
+	// Plugins are the plugins whose configurations were checked, in the order of the list.
+	Plugins []string
+	// Warnings name entries that have no effect.
+	Warnings []string
+	Mistakes []Mistake
+}
+
+// CheckConfig returns all mistakes in a configuration file, and in the files that its entries name. LoadConfigs and
+// Services, which a process calls at its start, return the first mistake only. CheckConfig removes each field with a
+// mistake from the document, and checks the rest, until there is no mistake left. It checks the configuration of every
+// plugin that has an entry, enabled or not. It makes each plugin from the Deps that deps returns, so plugins must not
+// use a cluster in their New.
+//
+// A mistake can hide others: a file that is no YAML is not checked further, nor is a plugin's configuration of another
+// version.
+func (l List) CheckConfig(file string, deps func() (admit.Deps, error)) (*CheckedConfig, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &configCheck{list: l, deps: deps, result: &CheckedConfig{}}
+	whole := newDocument(file, "", text)
+	var configs Configs
+	c.examine(whole, text, func(text []byte) error {
+		var err error
+		configs, c.result.Warnings, err = l.parseConfigs(file, text, l.Names())
+		return err
+	})
+	for _, name := range l.Names() {
+		if config, ok := configs[name]; ok {
+			c.result.Plugins = append(c.result.Plugins, name)
+			c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
+		}
+	}
+	slices.SortStableFunc(c.result.Mistakes, func(a, b Mistake) int {
+		if a.File != b.File {
+			return cmp.Compare(order(a.File == file), order(b.File == file))
+		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	return c.result, c.err
+}
+
+// order sorts what is first before the rest.
+func order(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+type configCheck struct {
+	list   List
+	deps   func() (admit.Deps, error)
+	result *CheckedConfig
+	// err is the error of deps.
+	err error
+}
+
+// document is a text that is checked. Its tree is nil if it is no YAML.
+type document struct {
+	file, plugin string
+	tree         *yamltree.Tree
+	// duplicates are the lines of keys that a mapping had already.
+	duplicates []yamltree.Field
+}
+
+func newDocument(file, plugin string, text []byte) *document {
+	d := &document{file: file, plugin: plugin}
+	if tree, err := yamltree.Parse(text); err == nil {
+		d.tree, d.duplicates = tree, tree.Duplicates()
+	}
+	return d
+}
+
+// document returns the document of the configuration of a plugin. An inline configuration is a part of the whole file.
+func (c Config) document(whole *document, plugin string) *document {
+	switch {
+	case c.file != whole.file:
+		return newDocument(c.file, plugin, c.text)
+	case whole.tree == nil:
+		return &document{file: c.file, plugin: plugin}
+	}
+	tree, _ := whole.tree.Sub(c.prefix)
+	return &document{file: c.file, plugin: plugin, tree: tree}
+}
+
+// start makes a plugin with a configuration, as a process does at its start.
+func (c *configCheck) start(name string, data []byte) error {
+	deps, err := c.deps()
+	if err != nil {
+		c.err = err
+		return nil
+	}
+	_, err = c.list.Services(deps, []string{name}, Configs{name: {Data: data}})
+	return err
+}
+
+// examine adds the mistakes of a document to the result. The check of the original text decides whether there are any.
+func (c *configCheck) examine(d *document, original []byte, check func([]byte) error) {
+	first := check(original)
+	if first == nil {
+		return
+	}
+	before := len(c.result.Mistakes)
+	for _, f := range d.duplicates {
+		c.add(d, f, fmt.Errorf("key %q already set in map", f.Key))
+	}
+	wrong, ok := errors.AsType[*admit.ConfigError](first)
+	if ok && wrong.Line > 0 && !slices.ContainsFunc(d.duplicates, func(f yamltree.Field) bool { return f.Line == wrong.Line }) {
+		c.add(d, yamltree.Field{Line: wrong.Line}, wrong.Err)
+	}
+	if d.tree != nil {
+		c.prune(d, check)
+	}
+	if len(c.result.Mistakes) == before {
+		c.unlocated(d, first)
+	}
+}
+
+// prune adds each mistake of a document to the result and removes its field, until the check passes or nothing is left to
+// remove.
+func (c *configCheck) prune(d *document, check func([]byte) error) {
+	var removed []string
+	for {
+		text, err := d.tree.Text()
+		if err != nil {
+			c.unlocated(d, err)
+			return
+		}
+		err = check(text)
+		if err == nil {
+			return
+		}
+		wrong := configErrors(err)
+		var fields []yamltree.Field
+		for _, w := range wrong {
+			fields = append(fields, d.tree.Find(w.Field))
+		}
+		if len(wrong) == 0 && len(removed) == 0 {
+			c.unlocated(d, err)
+		}
+		var paths []string
+		progress := false
+		for i, f := range fields {
+			// A field that is missed now because it was removed is no mistake of the author.
+			if !slices.ContainsFunc(removed, func(r string) bool { return yamltree.Contains(f.Path, r) }) {
+				c.add(d, f, wrong[i].Err)
+			}
+			paths = append(paths, f.Path)
+			progress = d.tree.Remove(f) || progress
+		}
+		if removed = append(removed, paths...); !progress {
+			return
+		}
+	}
+}
+
+// configErrors returns all ConfigErrors in err.
+func configErrors(err error) []*admit.ConfigError {
+	switch e := err.(type) { //nolint:errorlint // the tree of errors is walked here
+	case nil:
+		return nil
+	case *admit.ConfigError:
+		return []*admit.ConfigError{e}
+	case interface{ Unwrap() []error }:
+		var out []*admit.ConfigError
+		for _, each := range e.Unwrap() {
+			out = append(out, configErrors(each)...)
+		}
+		return out
+	}
+	return configErrors(errors.Unwrap(err))
+}
+
+// unlocated adds an error that names no field.
+func (c *configCheck) unlocated(d *document, err error) {
+	if wrong, ok := errors.AsType[*admit.PluginError](err); ok {
+		err = wrong.Err
+	}
+	if wrong, ok := errors.AsType[*admit.ConfigError](err); ok {
+		c.add(d, yamltree.Field{Path: wrong.Field}, wrong.Err)
+		return
+	}
+	c.add(d, yamltree.Field{}, err)
+}
+
+func (c *configCheck) add(d *document, f yamltree.Field, err error) {
+	m := Mistake{File: d.file, Line: f.Line, Plugin: d.plugin, Field: f.Path, Err: err}
+	if m.Line == 0 && d.tree != nil {
+		m.Line = d.tree.Line()
+	}
+	c.result.Mistakes = append(c.result.Mistakes, m)
+}
