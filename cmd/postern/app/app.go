@@ -67,6 +67,10 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	rbac, rbacSections, err := p.newRBAC()
+	if err != nil {
+		return nil, err
+	}
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "kube-apiserver's admission plugins as admission webhooks",
@@ -79,13 +83,16 @@ func (p Program) newRoot() (*cobra.Command, error) {
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newUninstall(), newRotateCA(), newMigrate(), newVersion())
+	root.AddCommand(serve, newUninstall(), newRotateCA(), rbac, newMigrate(), newVersion())
 	root.CompletionOptions.DisableDefaultCmd = true
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		if cmd == root || cmd == serve {
+		switch cmd {
+		case root, serve:
 			printHelp(cmd, sections)
-		} else {
+		case rbac:
+			printHelp(cmd, rbacSections)
+		default:
 			plain(cmd, args)
 		}
 	})

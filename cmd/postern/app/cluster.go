@@ -36,6 +36,10 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	return clusterOf(config)
+}
+
+func clusterOf(config *rest.Config) (*cluster, error) {
 	config.QPS, config.Burst = clientQPS, clientBurst
 	config.UserAgent = "postern/" + posternVersion()
 	dyn, err := dynamic.NewForConfig(config)
