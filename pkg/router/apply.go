@@ -22,10 +22,10 @@ type configKey struct{ kind, name string }
 func (d Deployment) keys(s AdmissionService) []configKey {
 	var keys []configKey
 	if s.MutatingConfig != nil {
-		keys = append(keys, configKey{mutatingKind, d.configName(s.MutatingConfig.Name)})
+		keys = append(keys, configKey{mutatingKind, d.ConfigName(s.MutatingConfig.Name)})
 	}
 	if s.ValidatingConfig != nil {
-		keys = append(keys, configKey{validatingKind, d.configName(s.ValidatingConfig.Name)})
+		keys = append(keys, configKey{validatingKind, d.ConfigName(s.ValidatingConfig.Name)})
 	}
 	return keys
 }

@@ -25,7 +25,8 @@ const (
 	canaryName    = "postern-canary"
 	// canaryLabel is on the object that the canary webhook is called for. Its value is unique for each request.
 	canaryLabel = "postern.dev/canary"
-	// canaryAnnotation is on the configuration of a canary. Its value is the name of the replica.
+	// canaryAnnotation is on the configuration of the canaries. Its value is the name of the replica that applied the
+	// configuration last.
 	canaryAnnotation = "postern.dev/canary-of"
 )
 
@@ -34,7 +35,11 @@ const (
 //
 // The func registers a webhook that fails closed and matches only a dry-run creation of a Lease in Postern's
 // namespace with a label of this replica's choice. Postern answers the webhook with a denial, which the API server
-// passes on. The func returns nil for this denial, and removes the webhook then.
+// passes on. The func returns nil for this denial, and removes the configuration then.
+//
+// The canaries of all replicas are webhooks of one configuration, whose name is constant, so that a role can name it.
+// A replica that loses its webhook because another replica removes the configuration applies it again at its next
+// attempt.
 func (r *Registrar) Canary() func(context.Context) error {
 	c := &canary{registrar: r, nonce: strings.ToLower(rand.Text())}
 	return c.call
@@ -61,16 +66,27 @@ func (c *canary) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key := configKey{config.GetKind(), config.GetName()}
-	if err := r.apply(ctx, key, config); err != nil {
+	if err := c.apply(ctx, config); err != nil {
 		return err
 	}
-	err = c.request(ctx)
-	if err != nil {
+	if err := c.request(ctx); err != nil {
 		return err
 	}
-	return remove(ctx, r.client, resources()[key.kind], key.name)
+	return remove(ctx, r.client, resources()[validatingKind], config.GetName())
 }
+
+// apply adds the webhook of this canary to the configuration. The field manager is the canary's own. The webhooks of
+// other replicas therefore stay.
+func (c *canary) apply(ctx context.Context, config *unstructured.Unstructured) error {
+	_, err := c.registrar.client.Resource(resources()[validatingKind]).Apply(ctx, config.GetName(), config,
+		metav1.ApplyOptions{FieldManager: FieldManager + "-" + c.nonce, Force: true})
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", validatingKind, config.GetName(), err)
+	}
+	return nil
+}
+
+func (c *canary) webhook() string { return c.nonce + "." + canaryWebhook }
 
 // config returns the configuration of the canary webhook.
 func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error) {
@@ -88,7 +104,7 @@ func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error)
 			Name: canaryName, Annotations: map[string]string{canaryAnnotation: r.replicas.Name()},
 		},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:         canaryWebhook,
+			Name:         c.webhook(),
 			ClientConfig: d.clientConfig(canaryPath+ValidatePath, r.endpoint()),
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -103,7 +119,6 @@ func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error)
 		}},
 	}
 	d.identify(&config.ObjectMeta)
-	config.Name += "-" + r.replicas.Name()
 	w := &config.Webhooks[0]
 	d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
 	return owned(config, owner)
@@ -123,7 +138,7 @@ func (c *canary) request(ctx context.Context) error {
 		return errors.New("the API server has not observed the canary webhook yet")
 	case strings.Contains(err.Error(), canaryAnswer(lease.GetName())):
 		return nil
-	case strings.Contains(err.Error(), canaryWebhook):
+	case strings.Contains(err.Error(), c.webhook()):
 		return fmt.Errorf("the API server cannot call Postern: %w", err)
 	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "cannot create resource"):
 		// A policy of somebody else came first. Whether the API server can call Postern

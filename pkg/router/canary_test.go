@@ -23,28 +23,28 @@ func TestCanary(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		answer func(lease string) error
+		answer func(webhook, lease string) error
 		want   string
 	}{
-		{"Postern was called", func(lease string) error {
+		{"Postern was called", func(webhook, lease string) error {
 			response := answerCanary(t.Context(), &admissionv1.AdmissionRequest{Name: lease})
 			if response.Allowed {
 				t.Error("The canary was allowed")
 			}
-			return denied(`admission webhook "canary.postern.dev" denied the request: ` + response.Result.Message)
+			return denied(`admission webhook "` + webhook + `" denied the request: ` + response.Result.Message)
 		}, ""},
-		{"another canary was called", func(string) error {
-			return denied(`admission webhook "canary.postern.dev" denied the request: ` + canaryAnswer("x"))
+		{"somebody else answers", func(webhook, _ string) error {
+			return denied(`admission webhook "` + webhook + `" denied the request: ` + canaryAnswer("x"))
 		}, "the API server cannot call Postern"},
-		{"no route", func(string) error {
-			return apierrors.NewInternalError(errors.New(`failed calling webhook "canary.postern.dev": failed to call webhook: dial tcp 10.0.0.1:443: i/o timeout`))
+		{"no route", func(webhook, _ string) error {
+			return apierrors.NewInternalError(errors.New(`failed calling webhook "` + webhook + `": failed to call webhook: dial tcp 10.0.0.1:443: i/o timeout`))
 		}, "the API server cannot call Postern"},
-		{"not observed yet", func(string) error { return nil }, "has not observed the canary webhook yet"},
-		{"a policy of somebody else", func(string) error { return denied(`admission webhook "other.example.com" denied the request: no`) }, ""},
-		{"no permission", func(string) error {
+		{"not observed yet", func(_, _ string) error { return nil }, "has not observed the canary webhook yet"},
+		{"a policy of somebody else", func(_, _ string) error { return denied(`admission webhook "other.example.com" denied the request: no`) }, ""},
+		{"no permission", func(_, _ string) error {
 			return denied(`leases.coordination.k8s.io is forbidden: User "x" cannot create resource "leases"`)
 		}, "asking the API server to call Postern"},
-		{"no API server", func(string) error { return errors.New("connection refused") }, "asking the API server to call Postern"},
+		{"no API server", func(_, _ string) error { return errors.New("connection refused") }, "asking the API server to call Postern"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
@@ -54,9 +54,9 @@ func TestCanary(t *testing.T) {
 				asked++
 				create := action.(clienttesting.CreateActionImpl)
 				lease := create.GetObject().(*unstructured.Unstructured)
-				config := c.registered(t, validatingKind, "postern-canary-us")
+				config := c.registered(t, validatingKind, canaryName)
 				checkCanary(t, config, create, lease)
-				return true, lease, tt.answer(lease.GetName())
+				return true, lease, tt.answer(lease.GetLabels()[canaryLabel]+"."+canaryWebhook, lease.GetName())
 			})
 			err := r.Canary()(t.Context())
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -65,7 +65,7 @@ func TestCanary(t *testing.T) {
 			if asked != 1 {
 				t.Errorf("Asked %d times, want once", asked)
 			}
-			if left := c.registered(t, validatingKind, "postern-canary-us"); (left != nil) != (tt.want != "") {
+			if left := c.registered(t, validatingKind, canaryName); (left != nil) != (tt.want != "") {
 				t.Errorf("Got the canary %v, want it removed once it was called", left)
 			}
 		})
@@ -82,13 +82,45 @@ func checkCanary(t *testing.T, config *unstructured.Unstructured, create clientt
 		t.Errorf("Got the dry run %v, want that nothing is stored", got)
 	}
 	w := asMap(webhookList(config.Object)[0])
+	name, _ := w["name"].(string)
 	objects, _, _ := unstructured.NestedStringMap(w, "objectSelector", "matchLabels")
 	namespaces, _, _ := unstructured.NestedStringMap(w, "namespaceSelector", "matchLabels")
-	if nonce := objects[canaryLabel]; len(nonce) < 20 || lease.GetLabels()[canaryLabel] != nonce || len(objects) != 1 {
-		t.Errorf("Got the selector %v and the labels %v, want a value that nobody else has", objects, lease.GetLabels())
+	if nonce := objects[canaryLabel]; len(nonce) < 20 || lease.GetLabels()[canaryLabel] != nonce || len(objects) != 1 || name != nonce+".canary.postern.dev" {
+		t.Errorf("Got the selector %v, the labels %v and the webhook %s, want a value that nobody else has", objects, lease.GetLabels(), name)
 	}
 	if namespaces["kubernetes.io/metadata.name"] != "postern-system" || create.GetNamespace() != "postern-system" || w["failurePolicy"] != "Fail" {
 		t.Errorf("Got %v, want a webhook that fails closed, for our namespace", w)
+	}
+}
+
+// TestCanariesShareAConfiguration checks that two replicas that start at the same time do not disturb each other, and
+// that a replica whose canary another replica removed applies it again.
+func TestCanariesShareAConfiguration(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	observed := false
+	c.PrependReactor("create", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		lease := action.(clienttesting.CreateActionImpl).GetObject().(*unstructured.Unstructured)
+		if !observed {
+			return true, lease, nil
+		}
+		return true, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: canaryAnswer(lease.GetName())}}
+	})
+	one, other := r.Canary(), r.Canary()
+	if errors.Join(one(t.Context()), other(t.Context())) == nil {
+		t.Error("Got no error before the API server has observed the canaries")
+	}
+	if got := len(webhookList(c.registered(t, validatingKind, canaryName).Object)); got != 2 {
+		t.Errorf("Got %d webhooks, want one for each replica", got)
+	}
+	observed = true
+	for _, call := range []func(context.Context) error{one, other} {
+		if err := call(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := c.registered(t, validatingKind, canaryName); left != nil {
+		t.Errorf("Got the canary %v, want it removed", left)
 	}
 }
 

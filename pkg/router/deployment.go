@@ -51,9 +51,20 @@ func (d Deployment) Selector() string {
 	return labels.Set{ManagedByLabel: ManagedBy, NamespaceLabel: d.Namespace}.String()
 }
 
-// configName returns the name of a registered configuration. A Postern outside of the default namespace has names of
+// ConfigNames returns the names of the webhook configurations that Postern registers for configurations with the given
+// names. One more configuration checks whether the API server can call Postern.
+func (d Deployment) ConfigNames(names ...string) []string {
+	var out []string
+	for _, name := range append([]string{canaryName}, names...) {
+		out = append(out, d.ConfigName(name))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ConfigName returns the name of a registered configuration. A Postern outside of the default namespace has names of
 // its own, so that two Posterns can be installed in a cluster.
-func (d Deployment) configName(name string) string {
+func (d Deployment) ConfigName(name string) string {
 	if d.Namespace == DefaultNamespace || d.Namespace == "" {
 		return name
 	}
@@ -122,7 +133,7 @@ func (d Deployment) validating(s AdmissionService, at endpoint) *admissionregist
 
 // identify sets the name and the labels of a registered configuration.
 func (d Deployment) identify(m *metav1.ObjectMeta) {
-	m.Name = d.configName(m.Name)
+	m.Name = d.ConfigName(m.Name)
 	if m.Labels == nil {
 		m.Labels = map[string]string{}
 	}

@@ -150,22 +150,30 @@ func deletions(c *cluster) (names []string) {
 
 // TestStaleConfigurations checks that the leader removes what no living replica stands behind.
 func TestStaleConfigurations(t *testing.T) {
-	canary := func(replica string) *unstructured.Unstructured {
-		u := other(validatingKind, "postern-canary-"+replica)
-		u.SetAnnotations(map[string]string{canaryAnnotation: replica})
-		return u
-	}
-	c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary("us"), canary("living"), canary("dead"))
-	r := newRegistrar(t, c, nil)
-	r.fleet().set(yields)
-	mustSync(t, r, c)
-	if got := deletions(c); len(got) != 0 {
-		t.Fatalf("A replica of a lower rank deleted %v", got)
-	}
-	r.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, []string{"living"} })
-	mustSync(t, r, c)
-	if got, want := deletions(c), []string{"postern-canary-dead", "postern-old", "postern-old"}; !slices.Equal(got, want) {
-		t.Errorf("Deleted %v, want %v", got, want)
+	for _, tt := range []struct {
+		canary string
+		want   []string
+	}{
+		{"us", []string{"postern-old", "postern-old"}},
+		{"dead", []string{"postern-canary", "postern-old", "postern-old"}},
+		{"living", []string{"postern-old", "postern-old"}},
+	} {
+		t.Run(tt.canary, func(t *testing.T) {
+			canary := other(validatingKind, canaryName)
+			canary.SetAnnotations(map[string]string{canaryAnnotation: tt.canary})
+			c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
+			r := newRegistrar(t, c, nil)
+			r.fleet().set(yields)
+			mustSync(t, r, c)
+			if got := deletions(c); len(got) != 0 {
+				t.Fatalf("A replica of a lower rank deleted %v", got)
+			}
+			r.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, []string{"living"} })
+			mustSync(t, r, c)
+			if got := deletions(c); !slices.Equal(got, tt.want) {
+				t.Errorf("Deleted %v, want %v", got, tt.want)
+			}
+		})
 	}
 }
 
@@ -178,7 +186,7 @@ func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 		u.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{"service": service}}}
 		return u
 	}
-	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), calls("postern-canary-x", "/0123/canary/validate"))
+	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), calls(canaryName, "/0123/canary/validate"))
 	r := newRegistrar(t, c, nil)
 	if err := r.Prepare(t.Context()); err != nil {
 		t.Fatal(err)

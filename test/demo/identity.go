@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -35,13 +36,17 @@ func (d *demo) define(ctx context.Context) error {
 	return err
 }
 
-// identify creates Postern's namespace and service account with the rights that the installer grants, and
+// identify creates Postern's namespace and service account with the roles that the rbac command prints, and
 // returns a kubeconfig for that account. So the demo shows that these rights are sufficient.
 func (d *demo) identify(ctx context.Context) (string, error) {
 	if _, err := d.kubectl(ctx, identity, "apply", "-f", "-"); err != nil {
 		return "", err
 	}
-	if _, err := d.kubectl(ctx, "", "apply", "-f", filepath.Join(d.installer, "rbac.yaml")); err != nil {
+	roles, err := exec.CommandContext(ctx, d.options.postern, "rbac", "--enable-admission-plugins="+strings.Join(d.plugins, ",")).Output() //nolint:gosec // It is our binary.
+	if err != nil {
+		return "", fmt.Errorf("printing postern's roles: %w", err)
+	}
+	if _, err := d.kubectl(ctx, string(roles), "apply", "-f", "-"); err != nil {
 		return "", err
 	}
 	token, err := d.kubectl(ctx, "", "create", "token", serviceAccount, "-n", namespace, "--duration="+tokenLife)

@@ -44,7 +44,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.dir, "dir", "", "where state, kubeconfigs and logs go; a temporary folder if empty")
 	flags.StringVar(&o.postern, "postern", "bin/postern", "Postern's `binary`")
 	flags.StringVar(&o.examples, "examples", "examples", "the `folder` of the examples")
-	flags.StringVar(&o.installer, "installer", "installer", "the `folder` of rbac.yaml and crds")
+	flags.StringVar(&o.installer, "installer", "installer", "the `folder` of crds")
 	flags.StringVar(&o.version, "version", controlplane.DefaultVersion, "the `version` of Kubernetes")
 	flags.StringVar(&plugins, "plugins", "", "run these `plugins`, A,B, and only the examples that need no others")
 	flags.StringVar(&o.config, "config", "", "Postern's AdmissionConfiguration, a `file`; the examples' own if empty")

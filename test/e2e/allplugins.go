@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -27,15 +30,27 @@ plugins:
     - {type: Server, qps: 5000, burst: 5000}
 `
 
-// Plugins returns the names of all plugins in the output of --help.
+// pluginsOf returns the names of all plugins in the output of --help.
+func pluginsOf(ctx context.Context, binary string) ([]string, error) {
+	help, err := exec.CommandContext(ctx, binary, "--help").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking postern for its plugins: %w", err)
+	}
+	found := pluginList.FindSubmatch(help)
+	if found == nil {
+		return nil, fmt.Errorf("there is no list of plugins in %s", help)
+	}
+	return strings.Split(string(found[1]), ", "), nil
+}
+
+// Plugins returns the names of all plugins.
 func (s *Suite) Plugins(tb testing.TB) []string {
 	tb.Helper()
-	help := s.Output(tb, "--help")
-	found := pluginList.FindStringSubmatch(help)
-	if found == nil {
-		tb.Fatalf("There is no list of plugins in %s", help)
+	s.once.Do(func() { s.paths, s.err = build(tb.Context()) })
+	if s.err != nil {
+		tb.Fatal(s.err)
 	}
-	return strings.Split(found[1], ", ")
+	return s.paths.plugins
 }
 
 // AllPlugins returns the options of a Postern that runs every plugin, and exempts the same namespace as the manifests.

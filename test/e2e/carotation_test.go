@@ -156,6 +156,7 @@ func TestBundleIsDropped(t *testing.T) {
 	// Postern registers after a successful call to itself, so the system roots of Postern must contain the CA too.
 	o := alwaysPull("--failure-policy=Ignore", "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile)
 	o.Env = []string{"SSL_CERT_FILE=" + certFile}
+	c.Grant(t, o.Flags...)
 	c.StartPostern(t, o)
 	e2e.Eventually(t, settleBound, "the bundle is gone", func(context.Context) error {
 		for resource, u := range all.get() {

@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +48,7 @@ type Cluster struct {
 	audit       auditLog
 	controllers bool // kube-controller-manager runs
 	installed   bool
+	granted     []string // the command line that the roles are for
 }
 
 func (s *Suite) start(tb testing.TB, o controlplane.Options) (*Cluster, error) {
@@ -152,6 +157,7 @@ func (c *Cluster) install(tb testing.TB) {
 		return err
 	})
 	if c.installed {
+		c.grantAll(tb)
 		return
 	}
 	c.awaitServiceAccount(tb, PosternNamespace)
@@ -160,17 +166,43 @@ func (c *Cluster) install(tb testing.TB) {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		tb.Fatalf("Creating Postern's service account: %v", err)
 	}
-	for _, name := range []string{"rbac.yaml", "crds"} {
-		path := filepath.Join(c.paths.module, "installer", name)
-		if out, err := c.Kubectl(tb.Context(), controlplane.Admin, "apply", "-f", path).CombinedOutput(); err != nil {
-			tb.Fatalf("Applying %s: %v: %s", path, err, out)
-		}
+	path := filepath.Join(c.paths.module, "installer", "crds")
+	if out, err := c.Kubectl(tb.Context(), controlplane.Admin, "apply", "-f", path).CombinedOutput(); err != nil {
+		tb.Fatalf("Applying %s: %v: %s", path, err, out)
 	}
 	crds := []string{"wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/name=postern", "--timeout=30s"}
 	if out, err := c.Kubectl(tb.Context(), controlplane.Admin, crds...).CombinedOutput(); err != nil {
 		tb.Fatalf("Waiting for our own resources: %v: %s", err, out)
 	}
+	c.granted = nil
+	c.grantAll(tb)
 	c.installed = true
+}
+
+// grantAll gives Postern's service account the roles for all plugins. Tests run Posterns with different plugins at the
+// same time.
+func (c *Cluster) grantAll(tb testing.TB) {
+	tb.Helper()
+	c.Grant(tb, "--enable-admission-plugins="+strings.Join(c.paths.plugins, ","))
+}
+
+// Grant gives Postern's service account the roles that the rbac command prints for a command line, and no others, until
+// the end of the test.
+func (c *Cluster) Grant(tb testing.TB, args ...string) {
+	tb.Helper()
+	if slices.Equal(args, c.granted) {
+		return
+	}
+	roles, err := exec.CommandContext(tb.Context(), c.paths.binary, append([]string{"rbac"}, args...)...).Output() //nolint:gosec // the binary is ours
+	if err != nil {
+		tb.Fatalf("Printing the roles for %q: %v", args, err)
+	}
+	apply := c.Kubectl(tb.Context(), controlplane.Admin, "apply", "-f", "-")
+	apply.Stdin = bytes.NewReader(roles)
+	if out, err := apply.CombinedOutput(); err != nil {
+		tb.Fatalf("Applying the roles for %q: %v: %s", args, err, out)
+	}
+	c.granted = args
 }
 
 // giveBack removes the objects that a test has left behind. It does not wait until namespaces are gone.

@@ -35,6 +35,8 @@ type paths struct {
 	module string // the folder of Postern's own module
 	dir    string // the temporary folder of the suite, which Stop removes; empty until build creates it
 	binary string
+	// plugins are the names of all plugins of the binary.
+	plugins []string
 }
 
 // NewSuite returns a suite with the given number of control planes. A control plane is started when a test first
@@ -62,7 +64,8 @@ func build(ctx context.Context) (paths, error) {
 		return p, err
 	}
 	if p.binary = os.Getenv(binaryVariable); p.binary != "" {
-		return p, nil
+		p.plugins, err = pluginsOf(ctx, p.binary)
+		return p, err
 	}
 	p.binary = filepath.Join(p.dir, "postern")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", p.binary, "./cmd/postern") //nolint:gosec // the name is ours
@@ -71,7 +74,8 @@ func build(ctx context.Context) (paths, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return p, fmt.Errorf("building postern: %w:\n%s", err, out)
 	}
-	return p, nil
+	p.plugins, err = pluginsOf(ctx, p.binary)
+	return p, err
 }
 
 // Lend lends the test a control plane with the namespace postern-system. Terminating namespaces are the only objects

@@ -70,7 +70,8 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	}
 	plugins, pluginsErr := p.newPlugins()
 	checkConfig, checkErr := p.newCheckConfig()
-	if err := errors.Join(pluginsErr, checkErr); err != nil {
+	rbac, rbacSections, rbacErr := p.newRBAC()
+	if err := errors.Join(pluginsErr, checkErr, rbacErr); err != nil {
 		return nil, err
 	}
 	// No template of cobra is set: text/template calls methods by name, so the linker would keep every method of every
@@ -88,15 +89,18 @@ func (p Program) newRoot() (*cobra.Command, error) {
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, plugins, checkConfig, newUninstall(), newRotateCA(), newMigrate(), newVersion())
+	root.AddCommand(serve, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newMigrate(), newVersion())
 	if err := completeServe(root, p.Families); err != nil {
 		return nil, err
 	}
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		if cmd == root || cmd == serve {
+		switch cmd {
+		case root, serve:
 			printHelp(cmd, sections)
-		} else {
+		case rbac:
+			printHelp(cmd, rbacSections)
+		default:
 			plain(cmd, args)
 		}
 	})

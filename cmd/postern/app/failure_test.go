@@ -34,7 +34,7 @@ func TestFailureEndsTheProcess(t *testing.T) {
 	if err := flags.Parse([]string{"--kubeconfig=" + kubeconfig, "--cert-dir=" + t.TempDir(), "--webhook-url=https://127.0.0.1:1", "--admission-control=AlwaysPullImages"}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := o.newProcess()
+	p, err := o.prepare()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/metrics"
 )
 
 // offline has the flags that New of a plugin may depend on, for commands that make plugins without a cluster.
@@ -27,7 +26,5 @@ func (o offline) process() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{options: o.options, cluster: cluster, registry: metrics.NewKubeRegistry()}
-	p.makeInformers()
-	return p, nil
+	return o.newProcess(cluster), nil
 }

@@ -92,11 +92,7 @@ func (o *options) check() error {
 	if d := o.webhookTimeout; d < time.Second || d > 30*time.Second || d%time.Second != 0 {
 		wrong("--webhook-timeout: %v is not a whole number of seconds between 1s and 30s", d)
 	}
-	for _, ns := range append([]string{o.webhookNamespace}, o.exemptNamespaces...) {
-		for _, problem := range validation.IsDNS1123Label(ns) {
-			wrong("namespace %q: %s", ns, problem)
-		}
-	}
+	errs = append(errs, o.checkNamespaces())
 	if o.maxInFlight < 0 || o.maxConnections < 0 || o.shutdownDelay < 0 || o.shutdownConnections < 0 {
 		wrong("--max-requests-inflight, --max-connections-per-source, --shutdown-delay-duration and --shutdown-connections-duration cannot be negative")
 	}
@@ -114,6 +110,16 @@ func (o *options) check() error {
 	}
 	_, err = o.deployment()
 	return errors.Join(append(errs, err)...)
+}
+
+func (o *options) checkNamespaces() error {
+	var errs []error
+	for _, ns := range append([]string{o.webhookNamespace}, o.exemptNamespaces...) {
+		for _, problem := range validation.IsDNS1123Label(ns) {
+			errs = append(errs, fmt.Errorf("namespace %q: %s", ns, problem))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // tlsConfig returns the part of the TLS configuration that the flags define.

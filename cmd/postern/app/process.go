@@ -54,8 +54,17 @@ type process struct {
 	background []func(context.Context)
 }
 
-// newProcess builds the parts of the process that need no network.
-func (o *options) newProcess() (*process, error) {
+// newProcess returns a process with clients of a cluster, and nothing else.
+func (o *options) newProcess(c *cluster) *process {
+	return &process{
+		options: o, cluster: c, registry: metrics.NewKubeRegistry(),
+		custom: newCustomInformers(c.dynamic), optional: newOptionalInformers(c.dynamic),
+		informers: informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTransform(withoutManagedFields)),
+	}
+}
+
+// prepare builds the parts of the process that need no network.
+func (o *options) prepare() (*process, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -67,16 +76,18 @@ func (o *options) newProcess() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{options: o, registry: metrics.NewKubeRegistry(), enabled: enabled, warnings: append(warnings, more...)}
-	if p.deployment, err = o.deployment(); err != nil {
+	d, err := o.deployment()
+	if err != nil {
 		return nil, err
 	}
-	if p.cluster, err = newCluster(o.kubeconfig); err != nil {
+	c, err := newCluster(o.kubeconfig)
+	if err != nil {
 		return nil, err
 	}
+	p := o.newProcess(c)
+	p.deployment, p.enabled, p.warnings = d, enabled, append(warnings, more...)
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = router.NewMetrics(p.registry)
-	p.makeInformers()
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
@@ -90,11 +101,6 @@ func (o *options) newProcess() (*process, error) {
 	return p, nil
 }
 
-func (p *process) makeInformers() {
-	p.informers = informers.NewSharedInformerFactoryWithOptions(p.cluster.client, 0, informers.WithTransform(withoutManagedFields))
-	p.custom, p.optional = newCustomInformers(p.cluster.dynamic), newOptionalInformers(p.cluster.dynamic)
-}
-
 // makeServices makes the services of the enabled plugins and the added services.
 func (p *process) makeServices(enabled []string, configs admissions.Configs) error {
 	var err error
@@ -106,14 +112,19 @@ func (p *process) makeServices(enabled []string, configs admissions.Configs) err
 	if err != nil {
 		return err
 	}
+	p.services = services
+	return p.addServices(deps)
+}
+
+// addServices makes the services that do not belong to a family.
+func (p *process) addServices(deps admit.Deps) error {
 	for _, add := range p.Services {
 		s, err := add(deps)
 		if err != nil {
 			return fmt.Errorf("service %s: %w", s.Path, err)
 		}
-		services = append(services, s)
+		p.services = append(p.services, s)
 	}
-	p.services = services
 	return nil
 }
 

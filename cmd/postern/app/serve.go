@@ -56,7 +56,7 @@ func (o *options) init() (*cliflag.NamedFlagSets, error) {
 // serve checks the options first, then opens the ports, and then contacts the
 // cluster. A mistake therefore never leaves a process half started.
 func (o *options) serve(ctx context.Context) error {
-	p, err := o.newProcess()
+	p, err := o.prepare()
 	if err != nil {
 		return err
 	}

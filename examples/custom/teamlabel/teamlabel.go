@@ -10,6 +10,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -20,6 +21,7 @@ const inherit featuregate.Feature = "TeamLabelInheritance"
 var Plugin = &admit.Plugin{
 	Name: "TeamLabel", Configurable: true,
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{inherit: {Default: true, PreRelease: featuregate.Beta}},
+	Access:   access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		p := &plugin{Label: "team", namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}
 		// The API server calls for validation only if the Service lacks the label. A mutating rule on CREATE has

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,12 +40,13 @@ type Plugin struct {
 	Features map[featuregate.Feature]featuregate.FeatureSpec
 	// Flags are process flags that configure the plugin. Deps has their values.
 	Flags []Flag
-	// Configurable is true if the plugin has an entry in the configuration file. For
-	// all other plugins the chain refuses a configuration that has any field.
+	// Configurable is true if the plugin has an entry in the configuration file. For all other plugins the chain
+	// refuses a configuration that has any field.
 	Configurable bool
-	// New makes the plugin from its dependencies and its configuration, which is nil
-	// if there is none. An error stops the start of the process. A Handler without
-	// funcs registers nothing, for example because a feature gate is off.
+	// Access are the permissions that the plugin needs for its own requests. The rbac command prints roles with them.
+	Access []rbacv1.PolicyRule
+	// New makes the plugin from its dependencies and its configuration, which is nil if there is none. An error stops
+	// the start of the process. A Handler without funcs registers nothing, for example because a feature gate is off.
 	New func(Deps, []byte) (Handler, error)
 }
 
@@ -53,8 +55,7 @@ type Flag struct {
 	Name, Default, Usage string
 }
 
-// Handler is a running plugin. A nil func means that the plugin takes no part in
-// that phase.
+// Handler is a running plugin. A nil func means that the plugin takes no part in that phase.
 type Handler struct {
 	Mutate, Validate Func
 	// Rules are rules that follow from the configuration, besides those of the Plugin.
@@ -65,8 +66,8 @@ type Handler struct {
 // could not decide. Only Mutate may modify Request.Object.
 type Func func(context.Context, *Request) error
 
-// Deps are the dependencies that a plugin gets from the process. Informers that New
-// requests are synced before the first admission request.
+// Deps are the dependencies that a plugin gets from the process. Informers that New requests are synced before the
+// first admission request.
 type Deps struct {
 	Client    kubernetes.Interface
 	Dynamic   dynamic.Interface
@@ -97,10 +98,9 @@ func (d Deps) Flag(f Flag) string {
 	return f.Default
 }
 
-// Typed returns a Func for a plugin that sees a single type. On DELETE obj is the
-// zero T, on CREATE old is. Typed denies an object of another type with code 400 in
-// the words of kube-apiserver. It passes an old object of another type as the zero
-// T, as kube-apiserver's plugins do.
+// Typed returns a Func for a plugin that sees a single type. On DELETE obj is the zero T, on CREATE old is. Typed denies
+// an object of another type with code 400 in the words of kube-apiserver. It passes an old object of another type as the
+// zero T, as kube-apiserver's plugins do.
 func Typed[T runtime.Object](f func(ctx context.Context, r *Request, obj, old T) error) Func {
 	kind := reflect.TypeFor[T]().Elem().Name()
 	return func(ctx context.Context, r *Request) error {

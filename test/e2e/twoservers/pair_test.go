@@ -188,6 +188,7 @@ func (p *pair) prepare(t *testing.T) {
 func (p *pair) startPostern(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	flags := slices.Concat([]string{"--api-server-plugins=none"}, p.gates(), p.ofPlugin())
+	c.Grant(t, "--enable-admission-plugins="+p.plugin)
 	p.webhook = c.LaunchPostern(t, e2e.Options{Plugins: []string{p.plugin}, Flags: flags})
 	p.webhook.AwaitReady(t)
 	if p.plugin == "AlwaysAdmit" {

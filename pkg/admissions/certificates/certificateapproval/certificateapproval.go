@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
 )
@@ -22,6 +23,7 @@ var Plugin = &admit.Plugin{
 		Operations: []admissionv1.Operation{admissionv1.Update},
 		Condition:  condition(),
 	}},
+	Access: access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: approval{d.Authorize}.validate}, nil
 	},

@@ -10,6 +10,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
 )
@@ -24,6 +25,7 @@ var Plugin = &admit.Plugin{
 		Operations: []admissionv1.Operation{admissionv1.Update},
 		Condition:  condition(),
 	}},
+	Access: access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: signing{d.Authorize}.validate}, nil
 	},

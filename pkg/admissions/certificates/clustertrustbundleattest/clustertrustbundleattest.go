@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
 )
@@ -32,6 +33,7 @@ var Plugin = &admit.Plugin{
 		Condition:  condition(),
 	}},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{clusterTrustBundle: {Default: true, PreRelease: featuregate.GA}},
+	Access:   access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		if !d.Features.Enabled(clusterTrustBundle) {
 			return admit.Handler{}, nil

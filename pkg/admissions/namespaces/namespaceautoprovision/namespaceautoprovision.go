@@ -14,6 +14,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -28,6 +29,10 @@ var Plugin = &admit.Plugin{
 		Operations: []admissionv1.Operation{admissionv1.Create},
 	}.If("!(has(request.dryRun) && request.dryRun) && !(request.kind.group == '' && request.kind.kind == 'Namespace')").OrIgnore()},
 	SideEffects: true,
+	Access: access.Rules{
+		access.To("", "namespaces", "list", "watch", "create"),
+		access.To("", "events", "create"),
+	},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		d.Go(newProbe(d).run)
 		p := &plugin{namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}

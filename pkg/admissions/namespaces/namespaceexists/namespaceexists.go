@@ -11,6 +11,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -24,6 +25,7 @@ var Plugin = &admit.Plugin{
 		Group: "*", Versions: []string{"*"}, Resources: []string{"*/*"}, Scope: admissionregistrationv1.NamespacedScope,
 		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete},
 	}.OrIgnore()},
+	Access: access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}
 		return admit.Handler{Validate: p.validate}, nil

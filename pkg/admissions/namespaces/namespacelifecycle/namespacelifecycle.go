@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/admit/intree"
 )
@@ -24,6 +25,7 @@ import (
 var Plugin = &admit.Plugin{
 	Name:         "NamespaceLifecycle",
 	Configurable: true,
+	Access:       access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	networkingv1listers "k8s.io/client-go/listers/networking/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/kinds/classes"
 )
@@ -27,6 +28,7 @@ var Plugin = &admit.Plugin{
 		// The rule has no condition: a webhook that is called later may remove the class.
 		Group: networkingv1.GroupName, Resources: []string{"ingresses"}, Operations: []admissionv1.Operation{admissionv1.Create},
 	}},
+	Access: access.Rules{access.Watch("networking.k8s.io", "ingressclasses")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{d.Informers.Networking().V1().IngressClasses().Lister()}
 		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil

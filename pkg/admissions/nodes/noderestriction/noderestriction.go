@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -44,6 +45,10 @@ var Plugin = &admit.Plugin{
 		podCertificates:     {Default: true, PreRelease: featuregate.GA},
 		expansionRecovery:   {Default: true, PreRelease: featuregate.GA},
 		audienceRestriction: {Default: true, PreRelease: featuregate.Beta},
+	},
+	Access: access.Rules{
+		access.To("", "pods", "get"), access.To("", "nodes", "get"), access.To("", "persistentvolumeclaims", "get"), access.To("", "persistentvolumes", "get"),
+		access.To("", "serviceaccounts", "get"), access.To("storage.k8s.io", "csidrivers", "get"), access.Review(),
 	},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		n := &nodeRestriction{client: d.Client, authorize: d.Authorize, features: d.Features}

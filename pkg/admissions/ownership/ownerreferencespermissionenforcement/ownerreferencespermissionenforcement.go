@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -35,6 +36,7 @@ var Plugin = &admit.Plugin{
 		on(discoveryv1.GroupName, "endpointslices").If("false"),
 		on(eventsv1.GroupName, "events").If("false"),
 	},
+	Access: access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		e := &enforcement{authorize: d.Authorize, mapper: meta.ToRESTMapperWithContext(d.RESTMapper)}
 		return admit.Handler{Validate: e.validate}, nil

@@ -5,6 +5,7 @@ package denyescalatingexec
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/connections"
 )
@@ -13,8 +14,9 @@ import (
 //
 // Upstream: plugin/pkg/admission/exec, until v1.20.
 var Plugin = &admit.Plugin{
-	Name:  "DenyEscalatingExec",
-	Rules: connections.Rules(),
+	Name:   "DenyEscalatingExec",
+	Rules:  connections.Rules(),
+	Access: access.Rules{access.To("", "pods", "get")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: connections.Deny(d.Client, hostNamespace, connections.Privileged)}, nil
 	},

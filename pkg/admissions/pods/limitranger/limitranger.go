@@ -15,6 +15,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
@@ -38,6 +39,7 @@ var Plugin = &admit.Plugin{
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{
 		podLevelResources: {Default: true, PreRelease: featuregate.Beta},
 	},
+	Access: access.Rules{access.Watch("", "limitranges")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		l := &limitRanger{ranges: newRanges(d), podLevel: d.Features.Enabled(podLevelResources)}
 		return admit.Handler{Mutate: l.mutate, Validate: l.validate}, nil

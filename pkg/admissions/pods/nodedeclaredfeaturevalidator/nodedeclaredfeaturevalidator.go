@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -37,7 +38,8 @@ var Plugin = &admit.Plugin{
 		nodeDeclaredFeatures:        {Default: true, PreRelease: featuregate.GA},
 		draNodeAllocatableResources: {Default: false, PreRelease: featuregate.Alpha},
 	},
-	New: newHandler,
+	Access: access.Rules{access.Lookup("", "nodes")},
+	New:    newHandler,
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {

@@ -15,6 +15,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -28,6 +29,7 @@ var Plugin = &admit.Plugin{
 	Name:         "PodNodeSelector",
 	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create)},
 	Configurable: true,
+	Access:       access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		selectors, err := load(data)
 		if err != nil {

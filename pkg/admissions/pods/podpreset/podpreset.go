@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
@@ -38,7 +39,11 @@ var Plugin = &admit.Plugin{
 	},
 	SideEffects:  true, // Events.
 	Configurable: true,
-	New:          newHandler,
+	Access: access.Rules{
+		access.Watch("settings.postern.dev", "podpresets"), access.Watch("settings.k8s.io", "podpresets"),
+		access.To("", "events", "create", "patch"),
+	},
+	New: newHandler,
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-helpers/resource"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -39,6 +40,7 @@ var Plugin = &admit.Plugin{
 		// disable it.
 		inPlacePodVerticalScaling: {Default: true, PreRelease: featuregate.GA},
 	},
+	Access: access.Rules{access.Lookup("", "nodes")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		if !d.Features.Enabled(inPlacePodVerticalScaling) {
 			return admit.Handler{}, nil

@@ -18,13 +18,17 @@ import (
 	"k8s.io/pod-security-admission/metrics"
 	"k8s.io/pod-security-admission/policy"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
 // Plugin is PodSecurity.
 //
 // Upstream: plugin/pkg/admission/security/podsecurity, and the manifests of k8s.io/pod-security-admission.
-var Plugin = &admit.Plugin{Name: "PodSecurity", Rules: rules(), Configurable: true, New: newHandler}
+var Plugin = &admit.Plugin{
+	Name: "PodSecurity", Rules: rules(), Configurable: true, New: newHandler,
+	Access: access.Rules{access.Lookup("", "namespaces"), access.To("", "pods", "list")},
+}
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	configuration, defaultsOnly, err := loadConfig(data)

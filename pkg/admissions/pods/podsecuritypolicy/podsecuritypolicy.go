@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy/strategies"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
@@ -40,6 +41,7 @@ var Plugin = &admit.Plugin{
 		},
 	},
 	Configurable: true,
+	Access:       access.Rules{access.Lookup("policy.postern.dev", "podsecuritypolicies"), access.Review()},
 	New:          newHandler,
 }
 

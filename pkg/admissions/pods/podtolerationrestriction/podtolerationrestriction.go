@@ -15,6 +15,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
@@ -35,6 +36,7 @@ var Plugin = &admit.Plugin{
 	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
 	Features:     pods.QOSFeatures(),
 	Configurable: true,
+	Access:       access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -30,6 +31,7 @@ var Plugin = &admit.Plugin{
 	},
 	Features:     map[featuregate.Feature]featuregate.FeatureSpec{gate: {Default: true, PreRelease: featuregate.Beta}},
 	Configurable: true,
+	Access:       access.Rules{access.Watch("", "nodes")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		keys, err := load(data)
 		if err != nil || !d.Features.Enabled(gate) {

@@ -16,6 +16,7 @@ import (
 	schedulingv1client "k8s.io/client-go/kubernetes/typed/scheduling/v1"
 	schedulingv1listers "k8s.io/client-go/listers/scheduling/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -35,6 +36,7 @@ var Plugin = &admit.Plugin{
 	},
 	Features:     gates(),
 	Configurable: true,
+	Access:       access.Rules{access.Lookup("scheduling.k8s.io", "priorityclasses")},
 	New:          newHandler,
 }
 

@@ -17,6 +17,7 @@ import (
 	nodev1client "k8s.io/client-go/kubernetes/typed/node/v1"
 	nodev1listers "k8s.io/client-go/listers/node/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
 )
@@ -32,6 +33,7 @@ var Plugin = &admit.Plugin{
 		admit.On("pods", admissionv1.Create).In(admit.Validating).If(
 			admit.CELValue("object.spec.runtimeClassName", "null") + " != null || " + admit.CELValue("object.spec.overhead", "null") + " != null"),
 	},
+	Access: access.Rules{access.Lookup("node.k8s.io", "runtimeclasses")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		informer := d.Informers.Node().V1().RuntimeClasses()
 		informer.Informer()

@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 )
@@ -35,6 +36,7 @@ var Plugin = &admit.Plugin{
 		admit.On("pods/ephemeralcontainers", admissionv1.Update).In(admit.Validating),
 	},
 	Configurable: true,
+	Access:       access.Rules{access.Lookup("", "serviceaccounts")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := admit.LoadConfig[config](data)
 		if err != nil {

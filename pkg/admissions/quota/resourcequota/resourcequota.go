@@ -22,6 +22,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	kindpods "github.com/postern-dev/postern/pkg/admissions/kinds/pods"
 	"github.com/postern-dev/postern/pkg/admissions/quota/usage"
@@ -41,7 +42,11 @@ var Plugin = &admit.Plugin{
 	SideEffects:  true,
 	Features:     kindpods.QOSFeatures(),
 	Configurable: true,
-	New:          newHandler,
+	Access: access.Rules{
+		access.Watch("", "resourcequotas"), access.To("", "resourcequotas/status", "update"), access.To("", "pods", "get"),
+		access.To("resource.k8s.io", "resourceclaims", "list"), access.To("resource.k8s.io", "deviceclasses", "list"),
+	},
+	New: newHandler,
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	storagev1listers "k8s.io/client-go/listers/storage/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/kinds/classes"
 )
@@ -26,7 +27,8 @@ const (
 var Plugin = &admit.Plugin{
 	Name: "DefaultStorageClass",
 	// The rule has no condition: a webhook that is called later may remove the class.
-	Rules: []admit.Rule{admit.On("persistentvolumeclaims", admissionv1.Create)},
+	Rules:  []admit.Rule{admit.On("persistentvolumeclaims", admissionv1.Create)},
+	Access: access.Rules{access.Watch("storage.k8s.io", "storageclasses")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{d.Informers.Storage().V1().StorageClasses().Lister()}
 		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil

@@ -12,6 +12,7 @@ import (
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	storagev1listers "k8s.io/client-go/listers/storage/v1"
 
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
 
@@ -19,8 +20,9 @@ import (
 //
 // Upstream: plugin/pkg/admission/storage/persistentvolume/resize.
 var Plugin = &admit.Plugin{
-	Name:  "PersistentVolumeClaimResize",
-	Rules: []admit.Rule{admit.On("persistentvolumeclaims", admissionv1.Update).In(admit.Validating).If(resized())},
+	Name:   "PersistentVolumeClaimResize",
+	Rules:  []admit.Rule{admit.On("persistentvolumeclaims", admissionv1.Update).In(admit.Validating).If(resized())},
+	Access: access.Rules{access.Lookup("storage.k8s.io", "storageclasses")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{d.Informers.Storage().V1().StorageClasses().Lister(), d.Client.StorageV1().StorageClasses()}
 		return admit.Handler{Validate: admit.Typed(p.validate)}, nil

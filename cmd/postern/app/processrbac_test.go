@@ -1,4 +1,4 @@
-package admissions
+package app
 
 import (
 	"context"
@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,50 +24,102 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/pkg/admissions"
+	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
-// TestProcessRBAC compares the API calls of the process outside its plugins with its role: it maintains a CA,
-// calls its own Service, and registers and removes webhooks.
+// use is one API call of the process. name is empty for the calls whose name the authorizer does not see.
+type use struct {
+	access.Permission
+	name string
+}
+
+// TestProcessRBAC compares the API calls of the process outside its plugins with its roles: it maintains a CA, calls its
+// own Service, and registers and removes webhooks.
 func TestProcessRBAC(t *testing.T) {
 	ctx := admittest.Context(t)
-	used := map[permission]bool{}
+	used := map[use]bool{}
 	keepCA(t, ctx, used)
 	register(t, ctx, used)
-	granted := map[permission]bool{}
-	for _, r := range []struct{ kind, name string }{{"ClusterRole", "postern"}, {"Role", "postern"}} {
-		for _, rule := range role(t, r.kind, r.name).Rules {
-			for _, p := range permissions(rule) {
-				granted[p] = true
+	r := rolesOf(t)
+	if len(r.Plugins) > 0 {
+		t.Errorf("Got the permissions %v of plugins, want none without plugins", r.Plugins)
+	}
+	grants := slices.Concat(r.Process, r.Local)
+	for _, g := range grants {
+		for _, p := range access.Of(access.Rules{g.PolicyRule}) {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(u use) bool { return u.Permission == p }) {
+				t.Errorf("The roles grant %v, which nothing uses", p)
 			}
 		}
 	}
-	if diff := cmp.Diff(sorted(granted), sorted(used), cmp.AllowUnexported(permission{})); diff != "" {
-		t.Errorf("The roles postern of installer/rbac.yaml are not what is used (- granted, + used):\n%s", diff)
+	for u := range used {
+		if !slices.ContainsFunc(grants, u.isGranted) {
+			t.Errorf("The roles lack %v for the name %q", u.Permission, u.name)
+		}
 	}
 }
 
-func sorted(m map[permission]bool) []permission {
-	return slices.SortedFunc(maps.Keys(m), func(a, b permission) int {
-		return slices.Compare([]string{a.group, a.resource, a.verb}, []string{b.group, b.resource, b.verb})
-	})
+func (u use) isGranted(g grant) bool {
+	return slices.Contains(access.Of(access.Rules{g.PolicyRule}), u.Permission) &&
+		(len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, u.name))
 }
 
-// record records the calls of a fake client. Server-side apply creates missing objects.
-func record(used map[permission]bool, actions []clienttesting.Action) {
+// rolesOf returns the roles for a command line.
+func rolesOf(t *testing.T, args ...string) *roles {
+	t.Helper()
+	o := &options{Program: Program{Families: admissions.Families()}}
+	sections, err := o.init()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("rbac", pflag.ContinueOnError)
+	for _, name := range sections.Order {
+		flags.AddFlagSet(sections.FlagSets[name])
+	}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	r, err := o.roles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// recordCalls records the calls of a fake client. Server-side apply creates missing objects.
+func recordCalls(used map[use]bool, actions []clienttesting.Action) {
 	for _, a := range actions {
-		used[permissionOf(a)] = true
-		if p, ok := a.(clienttesting.PatchAction); ok && p.GetPatchType() == types.ApplyPatchType {
-			used[permission{"create", a.GetResource().Group, a.GetResource().Resource}] = true
+		u := use{Permission: access.Permission{Verb: a.GetVerb(), Group: a.GetResource().Group, Resource: a.GetResource().Resource}}
+		switch a := a.(type) {
+		case clienttesting.PatchAction:
+			u.name = a.GetName()
+			if a.GetPatchType() == types.ApplyPatchType {
+				used[use{access.Permission{Verb: "create", Group: u.Group, Resource: u.Resource}, u.name}] = true
+			}
+		case clienttesting.DeleteAction:
+			u.name = a.GetName()
+		case clienttesting.GetAction:
+			u.name = a.GetName()
+		case clienttesting.UpdateAction:
+			if m, err := meta.Accessor(a.GetObject()); err == nil && a.GetVerb() == "update" {
+				u.name = m.GetName()
+			}
+		case clienttesting.ListAction:
+			u.name, _ = a.GetListRestrictions().Fields.RequiresExactMatch("metadata.name")
+		case clienttesting.WatchAction:
+			u.name, _ = a.GetWatchRestrictions().Fields.RequiresExactMatch("metadata.name")
 		}
+		used[u] = true
 	}
 }
 
 // keepCA creates a CA without a Secret, and with an empty Secret.
-func keepCA(t *testing.T, ctx context.Context, used map[permission]bool) { //nolint:revive // t first
+func keepCA(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:revive // t first
 	t.Helper()
 	empty := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern-ca"}}
 	for _, client := range []*fake.Clientset{fake.NewClientset(), fake.NewClientset(empty)} {
@@ -74,10 +127,7 @@ func keepCA(t *testing.T, ctx context.Context, used map[permission]bool) { //nol
 		if _, err := certs.NewAuthority(ctx, store, certs.Options{DNSNames: []string{"postern"}, Clock: clock.RealClock{}}); err != nil {
 			t.Fatalf("Making a CA: %v", err)
 		}
-		if err := store.Delete(ctx); err != nil {
-			t.Fatalf("Removing the CA: %v", err)
-		}
-		record(used, client.Actions())
+		recordCalls(used, client.Actions())
 	}
 }
 
@@ -90,9 +140,9 @@ func (noBundle) Held([][]byte) []byte     { return nil }
 
 // register registers a service next to a disabled service, as a pod of a Deployment that has the API server call it,
 // and leaves.
-func register(t *testing.T, ctx context.Context, used map[permission]bool) { //nolint:revive // t first
+func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:revive // t first
 	t.Helper()
-	stale := metav1.ObjectMeta{Name: "postern-stale", Labels: map[string]string{router.ManagedByLabel: router.ManagedBy, router.NamespaceLabel: "postern-system"}}
+	stale := metav1.ObjectMeta{Name: "postern-events", Labels: map[string]string{router.ManagedByLabel: router.ManagedBy, router.NamespaceLabel: "postern-system"}}
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale})
 	applied := make(chan struct{}, 16)
@@ -115,8 +165,8 @@ func register(t *testing.T, ctx context.Context, used map[permission]bool) { //n
 	decide := func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return nil }
 	service := router.AdmissionService{
 		Path: "/test", Mutate: decide, Validate: decide,
-		MutatingConfig:   &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-test"}},
-		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-test"}},
+		MutatingConfig:   &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
+		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
 	}
 	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test"}})
 	r := router.NewRegistrar(dyn, d, []router.AdmissionService{service}, noBundle{}, replicas, router.NewMetrics(metrics.NewKubeRegistry()))
@@ -146,8 +196,8 @@ func register(t *testing.T, ctx context.Context, used map[permission]bool) { //n
 		t.Errorf("Registering and leaving: %v", err)
 	}
 	// The recorder of events creates an Event, and patches it when it repeats.
-	used[permission{"create", "", "events"}] = true
-	used[permission{"patch", "", "events"}] = true
-	record(used, client.Actions())
-	record(used, dyn.Actions())
+	used[use{Permission: access.Permission{Verb: "create", Resource: "events"}}] = true
+	used[use{Permission: access.Permission{Verb: "patch", Resource: "events"}}] = true
+	recordCalls(used, client.Actions())
+	recordCalls(used, dyn.Actions())
 }
