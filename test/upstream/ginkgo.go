@@ -34,16 +34,21 @@ func (u *upstream) ginkgo(ctx context.Context, c *controlplane.ControlPlane, dir
 	if err := u.awaitGinkgo(ctx, p, began); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, report))
+	specs, err := u.readReport(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("ginkgo wrote no report (%s); the end of its log:\n%s", p.Exit(), process.Tail(log, logLines))
 	}
+	u.say("ran the tests in %s", time.Since(began).Round(time.Second))
+	return specs, err
+}
+
+// readReport returns the results in Ginkgo's report in the folder.
+func (u *upstream) readReport(dir string) ([]spec, error) {
+	text, err := os.ReadFile(filepath.Join(dir, report))
 	if err != nil {
 		return nil, err
 	}
-	specs, err := parseReport(text, u.groups)
-	u.say("ran %d tests in %s", len(specs), time.Since(began).Round(time.Second))
-	return specs, err
+	return parseReport(text, u.groups)
 }
 
 // awaitGinkgo waits until the process exits, and prints a message at intervals. When the context is done, it stops the

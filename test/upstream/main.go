@@ -45,6 +45,7 @@ type options struct {
 	procs   int
 	timeout time.Duration
 	build   bool
+	print   bool
 }
 
 func parse(args []string) (options, error) {
@@ -64,11 +65,15 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.procs, "procs", 6, "tests that run at once")
 	flags.DurationVar(&o.timeout, "timeout", time.Hour, "the time limit for one column")
 	flags.BoolVar(&o.build, "build", false, "only build the binaries that are not built yet")
+	flags.BoolVar(&o.print, "print", false, "run nothing, and print the table of the reports that -dir has")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if o.flags = flags.Args(); len(o.flags) > 0 && !strings.HasPrefix(o.flags[0], "-") {
 		return o, fmt.Errorf("unexpected argument %q", o.flags[0])
+	}
+	if o.print && o.dir == "" {
+		return o, errors.New("-print needs -dir")
 	}
 	var err error
 	if o.groups, err = choose(groups(), focus, func(g group) string { return g.name }); err != nil {

@@ -19,7 +19,7 @@ func TestParse(t *testing.T) {
 	if want := []string{"--v=2"}; !slices.Equal(o.flags, want) {
 		t.Errorf("The flags of Postern are %q, want %q", o.flags, want)
 	}
-	for _, args := range [][]string{{"-focus=Quota"}, {"-columns=on"}, {"more"}} {
+	for _, args := range [][]string{{"-focus=Quota"}, {"-columns=on"}, {"more"}, {"-print"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)
 		}

@@ -25,8 +25,10 @@ type upstream struct {
 // run builds the missing binaries, runs the tests once for each column, and writes the table to out.
 func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
 	u := &upstream{options: o, progress: progress}
-	if u.binaries, err = u.prepare(ctx); err != nil || o.build {
-		return err
+	if !o.print {
+		if u.binaries, err = u.prepare(ctx); err != nil || o.build {
+			return err
+		}
 	}
 	t := table{columns: u.columns, kubernetes: o.version, date: time.Now()}
 	if t.has(offPostern) {
@@ -40,8 +42,12 @@ func run(ctx context.Context, o options, out, progress io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	results := u.column
+	if u.print {
+		results = func(_ context.Context, c column) ([]spec, error) { return u.readReport(filepath.Join(u.dir, c.name)) }
+	}
 	for _, c := range u.columns {
-		specs, err := u.column(ctx, c)
+		specs, err := results(ctx, c)
 		if err != nil {
 			return fmt.Errorf("column %s: %w", c.name, err)
 		}
