@@ -16,7 +16,6 @@ func planned() []string {
 	return []string{
 		"InitialResources",
 		"PodPreset",
-		"ImagePolicyWebhook",
 		"ResourceQuota",
 	}
 }

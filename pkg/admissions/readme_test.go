@@ -1,6 +1,8 @@
 package admissions
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -113,7 +115,7 @@ func TestExamplesExist(t *testing.T) {
 var yamlBlock = regexp.MustCompile("(?s)\n```yaml\n(.*?)```")
 
 // TestDocumentedConfigurationsLoad loads the configurations in a README: admission configuration files,
-// plugin configurations, and objects. Files that they name are read from testdata.
+// plugin configurations, and objects. Files that they name are read from testdata, also those in documentedFolder.
 func TestDocumentedConfigurationsLoad(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -131,6 +133,9 @@ func TestDocumentedConfigurationsLoad(t *testing.T) {
 	}
 }
 
+// documentedFolder is where the documented files of a plugin are in a pod of Postern.
+const documentedFolder = "/etc/postern/"
+
 func (m member) loads(t *testing.T, testdata string, doc []byte) error {
 	t.Helper()
 	var head struct{ APIVersion, Kind string }
@@ -146,6 +151,7 @@ func (m member) loads(t *testing.T, testdata string, doc []byte) error {
 		return m.configures(t, doc)
 	}
 	dir := t.TempDir()
+	doc = bytes.ReplaceAll(doc, []byte(documentedFolder), []byte(dir+"/"))
 	if err := os.CopyFS(dir, os.DirFS(testdata)); err != nil {
 		return err
 	}
@@ -165,22 +171,27 @@ func (m member) loads(t *testing.T, testdata string, doc []byte) error {
 
 func (m member) configures(t *testing.T, config []byte) error {
 	t.Helper()
-	_, err := m.handler(t, &admittest.Case{}, config)
+	document, err := json.Marshal(string(config))
+	if err != nil {
+		return err
+	}
+	_, err = m.handler(t, &admittest.Case{Config: document})
 	return err
 }
 
-// handler makes the plugin with the fakes of a case.
-func (m member) handler(t *testing.T, c *admittest.Case, config []byte) (admit.Handler, error) {
+// handler makes the plugin with the fakes and the configuration of a case.
+func (m member) handler(t *testing.T, c *admittest.Case) (admit.Handler, error) {
 	t.Helper()
 	env, err := c.Environment()
 	if err != nil {
 		t.Fatalf("Setting up fakes: %v", err)
 	}
+	t.Cleanup(env.Close)
 	deps, err := env.Deps(m.Plugin, c.Features)
 	if err != nil {
 		t.Fatalf("Setting up fakes: %v", err)
 	}
-	return m.New(deps, config)
+	return m.New(deps, env.Config)
 }
 
 // phases returns the phases in which the plugin handles requests, with the configuration of any of its cases.
@@ -188,11 +199,7 @@ func (m member) phases(t *testing.T) string {
 	t.Helper()
 	var mutating, validating bool
 	for _, c := range m.cases(t) {
-		config, err := c.ConfigData()
-		if err != nil {
-			t.Fatalf("%s: %v", c.File, err)
-		}
-		if h, err := m.handler(t, c, config); err == nil {
+		if h, err := m.handler(t, c); err == nil {
 			mutating, validating = mutating || h.Mutate != nil, validating || h.Validate != nil
 		}
 	}

@@ -59,11 +59,10 @@ func newInTree(t *testing.T, name string, c *admittest.Case) (*inTree, error) {
 	if err != nil {
 		t.Fatalf("Setting up the case: %v", err)
 	}
+	t.Cleanup(env.Close)
 	var config io.Reader
-	if data, err := c.ConfigData(); err != nil {
-		t.Fatalf("Reading the configuration: %v", err)
-	} else if data != nil {
-		config = bytes.NewReader(data)
+	if env.Config != nil {
+		config = bytes.NewReader(env.Config)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	authz := accessReviews{env}

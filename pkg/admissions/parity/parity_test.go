@@ -96,6 +96,9 @@ func compare(t *testing.T, p *admit.Plugin, c *admittest.Case) {
 			t.Errorf("Step %d: %s", i+1, problem)
 		}
 	}
+	for _, problem := range plugin.Backend.Problems() {
+		t.Error(problem)
+	}
 }
 
 // differences compares the outcome of kube-apiserver's plugin with the expected outcome of the case.

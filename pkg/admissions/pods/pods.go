@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/denyescalatingexec"
 	"github.com/postern-dev/postern/pkg/admissions/pods/denyexeconprivileged"
 	"github.com/postern-dev/postern/pkg/admissions/pods/extendedresourcetoleration"
+	"github.com/postern-dev/postern/pkg/admissions/pods/imagepolicywebhook"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitpodhardantiaffinitytopology"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
 	"github.com/postern-dev/postern/pkg/admissions/pods/nodedeclaredfeaturevalidator"
@@ -34,6 +35,7 @@ var Family = admit.Family{
 		limitranger.Plugin,
 		serviceaccount.Plugin,
 		alwayspullimages.Plugin,
+		imagepolicywebhook.Plugin,
 		podsecurity.Plugin,
 		podsecuritypolicy.Plugin,
 		podnodeselector.Plugin,

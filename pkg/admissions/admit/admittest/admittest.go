@@ -62,7 +62,7 @@ func (c *Case) Check(ctx context.Context, p *admit.Plugin) []string {
 			problems = append(problems, where+p)
 		}
 	}
-	return problems
+	return append(problems, s.Backend.Problems()...)
 }
 
 func (s *Server) check(ctx context.Context, c *Case, step *Step) []string {

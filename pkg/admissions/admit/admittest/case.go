@@ -40,6 +40,9 @@ type Case struct {
 	Authorize []Access `json:"authorize"`
 	// Errors makes calls of the API server fail.
 	Errors []CallError `json:"errors"`
+	// Backend holds the answers of a server that the plugin asks, in order. {backend} in the
+	// configuration is the path of a kubeconfig for this server.
+	Backend []Answer `json:"backend"`
 	// Clock is the time at which the case begins.
 	Clock *metav1.Time `json:"clock"`
 	// Phase, "mutate" or "validate", leaves the other phase out.
@@ -209,18 +212,6 @@ func (w *Want) complete() error {
 	return nil
 }
 
-// ConfigData returns the configuration as the plugin receives it, or nil if there
-// is none.
-func (c *Case) ConfigData() ([]byte, error) {
-	if len(c.Config) == 0 {
-		return nil, nil
-	}
-	var text string
-	if err := json.Unmarshal(c.Config, &text); err == nil {
-		return []byte(text), nil
-	}
-	return c.Config, nil
-}
 
 // Start is the time at which the case begins.
 func (c *Case) Start() time.Time {

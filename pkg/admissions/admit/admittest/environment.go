@@ -64,6 +64,10 @@ type Environment struct {
 	CustomInformers dynamicinformer.DynamicSharedInformerFactory
 	Mapper          meta.RESTMapper
 	Clock           *clocktesting.FakeClock
+	// Config is the configuration as the plugin receives it, or nil if there is none.
+	Config []byte
+	// Backend is the server that the plugin asks, or nil if the case has none.
+	Backend *Backend
 	// Background runs the background functions of plugins.
 	Background []func(context.Context)
 
@@ -71,7 +75,7 @@ type Environment struct {
 	errors []CallError
 }
 
-// Environment returns the cluster of the case.
+// Environment returns the cluster of the case. The caller closes it.
 func (c *Case) Environment() (*Environment, error) {
 	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
 	var typed, custom []runtime.Object
@@ -96,8 +100,20 @@ func (c *Case) Environment() (*Environment, error) {
 		e.Client.PrependReactor(f.Verb, f.Resource, f.react)
 		e.Dynamic.PrependReactor(f.Verb, f.Resource, f.react)
 	}
+	if c.Backend != nil {
+		var err error
+		if e.Backend, err = newBackend(c.Backend); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Config) > 0 {
+		e.Config = e.Backend.config(textOf(c.Config))
+	}
 	return e, nil
 }
+
+// Close stops the backend. Informers are stopped by whoever started them.
+func (e *Environment) Close() { e.Backend.Close() }
 
 // decodeStrictly returns the typed object. For a kind that k8s.io/api does not
 // have, it returns an unstructured object.

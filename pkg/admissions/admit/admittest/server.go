@@ -46,6 +46,14 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := c.serveIn(ctx, e, p)
+	if err != nil {
+		e.Close()
+	}
+	return s, err
+}
+
+func (c *Case) serveIn(ctx context.Context, e *Environment, p *admit.Plugin) (*Server, error) {
 	deps, err := e.Deps(p, c.Features)
 	if err != nil {
 		return nil, err
@@ -53,12 +61,8 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 	if deps.Flags, err = c.flags(p); err != nil {
 		return nil, err
 	}
-	config, err := c.ConfigData()
-	if err != nil {
-		return nil, err
-	}
 	s := &Server{Environment: e}
-	s.Service, err = admit.Family{Name: "plugin", Plugins: []*admit.Plugin{s.guarded(p)}}.Service(deps, map[string][]byte{p.Name: config})
+	s.Service, err = admit.Family{Name: "plugin", Plugins: []*admit.Plugin{s.guarded(p)}}.Service(deps, map[string][]byte{p.Name: e.Config})
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +113,7 @@ func (s *Server) Close() {
 	s.stop()
 	s.Informers.Shutdown()
 	s.CustomInformers.Shutdown()
+	s.Environment.Close()
 }
 
 // Has reports whether the plugin takes part in a phase.

@@ -6,21 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/pods/unversioned"
 )
 
-const (
-	selectorsField   = "podNodeSelectorPluginConfig"
-	imagePolicyField = "imagePolicy"
-	// clusterDefault is the only key of the selectors that is not the name of a
-	// namespace.
-	clusterDefault = "clusterDefaultNodeSelector"
-)
+// clusterDefault is the only key of the selectors that is not the name of a
+// namespace.
+const clusterDefault = "clusterDefaultNodeSelector"
 
 // config is the plugin's configuration. kube-apiserver's configuration has no
 // version.
@@ -38,18 +34,9 @@ func decode(data []byte) (config, error) {
 	if err != nil {
 		return config{}, err
 	}
-	canonical := map[string]any{}
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		name := key
-		for _, field := range []string{selectorsField, imagePolicyField} {
-			if strings.EqualFold(key, field) {
-				name = field
-			}
-		}
-		if _, twice := canonical[name]; twice {
-			return config{}, admit.InvalidField(key, "the field %s is there twice", name)
-		}
-		canonical[name] = given[key]
+	canonical, err := unversioned.Canonical(given, "", unversioned.SelectorsField, unversioned.ImagePolicyField)
+	if err != nil {
+		return config{}, err
 	}
 	document, err := json.Marshal(canonical)
 	if err != nil {
@@ -73,7 +60,7 @@ func load(data []byte) (map[string]labels.Set, error) {
 			err = errors.New(wrong.ErrorBody())
 		}
 		if err != nil {
-			return nil, admit.InvalidField(selectorsField+"."+name, "%w", err)
+			return nil, admit.InvalidField(unversioned.SelectorsField+"."+name, "%w", err)
 		}
 		out[name] = selector
 	}

@@ -1,0 +1,137 @@
+// Package imagepolicywebhook admits a pod only if a backend approves its images. See README.md.
+package imagepolicywebhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/pods/unversioned"
+)
+
+const (
+	ephemeral = "ephemeralcontainers"
+	// annotationPart is in the keys of the annotations that the backend receives.
+	annotationPart = ".image-policy.k8s.io/"
+	// failedOpen is the audit annotation of a pod that was admitted although the backend failed.
+	failedOpen = "failed-open"
+)
+
+// Plugin is ImagePolicyWebhook.
+//
+// Upstream: plugin/pkg/admission/imagepolicy.
+var Plugin = &admit.Plugin{
+	Name: "ImagePolicyWebhook",
+	Rules: []admit.Rule{
+		admit.On("pods", admissionv1.Create, admissionv1.Update),
+		admit.On("pods/"+ephemeral, admissionv1.Update),
+	},
+	Configurable: true,
+	New:          newHandler,
+}
+
+func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
+	s, err := load(data)
+	if err != nil {
+		return admit.Handler{}, err
+	}
+	b, config, err := newBackend(s.kubeconfig, s.retryBackoff)
+	if err != nil {
+		return admit.Handler{}, admit.InvalidField(unversioned.ImagePolicyField+".kubeConfigFile", "%s: %w", s.kubeconfig, err)
+	}
+	if !rest.IsConfigTransportTLS(*config) || config.Insecure {
+		d.Go(func(ctx context.Context) {
+			klog.FromContext(ctx).Info("The certificate of the image policy backend is not verified: whoever controls the network decides which images run", "plugin", "ImagePolicyWebhook")
+		})
+	}
+	p := &plugin{verdicts: newVerdicts(b, s, d.Clock), defaultAllow: s.defaultAllow, failures: rate.Sometimes{Interval: time.Second}}
+	return admit.Handler{Validate: admit.Typed(p.validate)}, nil
+}
+
+type plugin struct {
+	verdicts     *verdicts
+	defaultAllow bool
+	// failures bounds the log lines about the backend.
+	failures rate.Sometimes
+}
+
+// validate denies a pod with an image that the backend denies. Every update is reviewed, even if it changes no image.
+func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+	status, err := p.verdicts.of(ctx, specOf(r, pod))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("asking the image policy backend: %w", ctx.Err())
+	case errors.Is(err, errBusy):
+		return err
+	case err != nil:
+		return p.failed(ctx, r, err)
+	}
+	for key, value := range status.AuditAnnotations {
+		// The API server drops other keys.
+		if strings.Contains(key, "/") || len(validation.IsQualifiedName(key)) > 0 {
+			klog.FromContext(ctx).V(2).Info("Dropped an audit annotation of the image policy backend", "key", key)
+			continue
+		}
+		r.Audit(key, value)
+	}
+	switch {
+	case status.Allowed:
+		return nil
+	case status.Reason != "":
+		return admit.Forbidden(r, fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
+	}
+	return admit.Forbidden(r, errors.New("one or more images rejected by webhook backend"))
+}
+
+// failed decides about a pod that the backend did not review.
+func (p *plugin) failed(ctx context.Context, r *admit.Request, err error) error {
+	p.failures.Do(func() {
+		klog.FromContext(ctx).Error(err, "The image policy backend failed", "admitted", p.defaultAllow)
+	})
+	if p.defaultAllow {
+		r.Audit(failedOpen, "true")
+		return nil
+	}
+	return admit.Forbidden(r, err)
+}
+
+// specOf returns the review of a pod. As in kube-apiserver, the images of init containers follow those of containers,
+// and an image may occur more than once.
+func specOf(r *admit.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReviewSpec {
+	spec := imagepolicyv1alpha1.ImageReviewSpec{Namespace: r.Namespace}
+	add := func(image string) {
+		spec.Containers = append(spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: image})
+	}
+	if r.SubResource == ephemeral {
+		for i := range pod.Spec.EphemeralContainers {
+			add(pod.Spec.EphemeralContainers[i].Image)
+		}
+	} else {
+		for i := range pod.Spec.Containers {
+			add(pod.Spec.Containers[i].Image)
+		}
+		for i := range pod.Spec.InitContainers {
+			add(pod.Spec.InitContainers[i].Image)
+		}
+	}
+	for key, value := range pod.Annotations {
+		if strings.Contains(key, annotationPart) {
+			if spec.Annotations == nil {
+				spec.Annotations = map[string]string{}
+			}
+			spec.Annotations[key] = value
+		}
+	}
+	return spec
+}
