@@ -130,14 +130,18 @@ func TestBackendThatHangsInItsAnswer(t *testing.T) {
 
 // TestCanceledRequest checks that the end of our own request is not taken for a failure of the backend.
 func TestCanceledRequest(t *testing.T) {
-	gone := make(chan struct{})
+	came, gone := make(chan struct{}), make(chan struct{})
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(came)
 		hang(r)
 		close(gone)
 	})
 	validate := s.plugin(t, "defaultAllow: true")
 	ctx, cancel := context.WithCancel(within(t, long))
-	time.AfterFunc(200*time.Millisecond, cancel)
+	go func() {
+		<-came
+		cancel()
+	}()
 	undecided(t, validate(ctx, podWith("a")))
 	select {
 	case <-gone:
