@@ -14,7 +14,6 @@ import (
 // planned lists the plugins of kube-apiserver that are not implemented yet.
 func planned() []string {
 	return []string{
-		"InitialResources",
 		"PodPreset",
 		"ImagePolicyWebhook",
 		"ResourceQuota",

@@ -27,8 +27,9 @@ import (
 // needed holds the configurations of plugins that require one.
 func needed() map[string]string {
 	return map[string]string{
-		"AlwaysDeny":     "everywhere: true",
-		"EventRateLimit": "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}",
+		"AlwaysDeny":       "everywhere: true",
+		"EventRateLimit":   "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}",
+		"InitialResources": "vpa: {}",
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,28 +17,44 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// customInformers are informers of resources that the CustomResourceDefinitions of the installer define. A process
-// whose cluster lacks one of them says so and is not ready, and becomes ready when it is applied.
+// customInformers are informers of custom resources. A process whose cluster lacks the CustomResourceDefinition of one
+// says so and is not ready, and becomes ready when it is applied. Resources of Kubernetes' own projects are optional: their
+// informers have objects as soon as the definition is there.
 type customInformers struct {
 	dynamicinformer.DynamicSharedInformerFactory
+	optional dynamicinformer.DynamicSharedInformerFactory
 
 	mu      sync.Mutex
 	missing []schema.GroupResource
 }
 
 func newCustomInformers(client dynamic.Interface) *customInformers {
-	return &customInformers{DynamicSharedInformerFactory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0)}
+	return &customInformers{
+		DynamicSharedInformerFactory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0),
+		optional:                     dynamicinformer.NewDynamicSharedInformerFactory(client, 0),
+	}
 }
+
+// isOptional reports whether a group belongs to Kubernetes' projects, to which no plugin can add a resource of its own.
+func isOptional(group string) bool { return strings.HasSuffix(group, ".k8s.io") }
 
 // ForResource implements dynamicinformer.DynamicSharedInformerFactory. Plugins call it before the informers start.
 func (c *customInformers) ForResource(gvr schema.GroupVersionResource) informers.GenericInformer {
-	informer := c.DynamicSharedInformerFactory.ForResource(gvr)
+	factory := c.DynamicSharedInformerFactory
+	if isOptional(gvr.Group) {
+		factory = c.optional
+	}
+	informer := factory.ForResource(gvr)
 	err := informer.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !apierrors.IsNotFound(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
-		if c.lacks(gvr.GroupResource()) {
+		switch {
+		case !c.lacks(gvr.GroupResource()):
+		case isOptional(gvr.Group):
+			klog.FromContext(ctx).Info("There is no CustomResourceDefinition of an optional resource", "resource", gvr)
+		default:
 			klog.FromContext(ctx).Error(nil, missingDefinition(gvr.GroupResource()))
 		}
 	})
@@ -45,6 +62,18 @@ func (c *customInformers) ForResource(gvr schema.GroupVersionResource) informers
 		klog.Background().Error(err, "Could not watch for missing definitions", "resource", gvr)
 	}
 	return informer
+}
+
+// Start implements dynamicinformer.DynamicSharedInformerFactory.
+func (c *customInformers) Start(stop <-chan struct{}) {
+	c.DynamicSharedInformerFactory.Start(stop)
+	c.optional.Start(stop)
+}
+
+// Shutdown implements dynamicinformer.DynamicSharedInformerFactory.
+func (c *customInformers) Shutdown() {
+	c.DynamicSharedInformerFactory.Shutdown()
+	c.optional.Shutdown()
 }
 
 // lacks records a missing resource. It returns false for one that is recorded already.
@@ -62,7 +91,7 @@ func missingDefinition(resource schema.GroupResource) string {
 	return fmt.Sprintf("The CustomResourceDefinition %s is missing; those of Postern are in installer/crds", resource)
 }
 
-// await waits until all informers are synced. It returns false if ctx ends first.
+// await waits until all informers are synced, except those of optional resources. It returns false if ctx ends first.
 func (c *customInformers) await(ctx context.Context) bool {
 	for _, ok := range c.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -76,8 +105,9 @@ func (c *customInformers) await(ctx context.Context) bool {
 func (c *customInformers) explain(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil || len(c.missing) == 0 {
+	needed := slices.IndexFunc(c.missing, func(r schema.GroupResource) bool { return !isOptional(r.Group) })
+	if err == nil || needed < 0 {
 		return err
 	}
-	return errors.New(missingDefinition(c.missing[0]))
+	return errors.New(missingDefinition(c.missing[needed]))
 }

@@ -73,3 +73,36 @@ func TestOtherErrorsAreNotCalledAMissingDefinition(t *testing.T) {
 		t.Error("The informers are synced without an answer")
 	}
 }
+
+// TestAnOptionalDefinitionMayBeMissing starts an informer of a resource of another project.
+func TestAnOptionalDefinitionMayBeMissing(t *testing.T) {
+	gvr := schema.GroupVersionResource{Group: "autoscaling.k8s.io", Version: "v1", Resource: "verticalpodautoscalers"}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{gvr: "VerticalPodAutoscalerList"})
+	asked := make(chan struct{}, 100)
+	var applied atomic.Bool
+	client.PrependReactor("list", gvr.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked <- struct{}{}
+		return !applied.Load(), nil, apierrors.NewNotFound(gvr.GroupResource(), "")
+	})
+	c := newCustomInformers(client)
+	informer := c.ForResource(gvr).Informer()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c.Start(ctx.Done())
+	<-asked
+	<-asked // The error of the first list was handled before the second one.
+	if !c.await(ctx) {
+		t.Error("The process is not ready without the definition")
+	}
+	if err := errors.New("another reason"); !errors.Is(c.explain(err), err) {
+		t.Errorf("Got %v, want %v", c.explain(err), err)
+	}
+	applied.Store(true)
+	for !informer.HasSynced() {
+		select {
+		case <-ctx.Done():
+			t.Fatal("The informer does not sync, although the definition was applied")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -71,7 +71,7 @@ type Deps struct {
 	Client    kubernetes.Interface
 	Dynamic   dynamic.Interface
 	Informers informers.SharedInformerFactory
-	// CustomInformers are for resources of Postern's own API groups.
+	// CustomInformers are for custom resources. Those of a group that ends in .k8s.io are optional.
 	CustomInformers dynamicinformer.DynamicSharedInformerFactory
 	RESTMapper      meta.RESTMapper
 	Authorize       AuthorizeFunc

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/denyescalatingexec"
 	"github.com/postern-dev/postern/pkg/admissions/pods/denyexeconprivileged"
 	"github.com/postern-dev/postern/pkg/admissions/pods/extendedresourcetoleration"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitpodhardantiaffinitytopology"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
 	"github.com/postern-dev/postern/pkg/admissions/pods/nodedeclaredfeaturevalidator"
@@ -31,6 +32,7 @@ var Family = admit.Family{
 	Plugins: []*admit.Plugin{
 		securitycontextdeny.Plugin,
 		limitpodhardantiaffinitytopology.Plugin,
+		initialresources.Plugin,
 		limitranger.Plugin,
 		serviceaccount.Plugin,
 		alwayspullimages.Plugin,
