@@ -36,6 +36,9 @@ func TestFlagsOfTheColumns(t *testing.T) {
 		if got := c.apiServerFlags(plugins); !slices.Equal(got, []string{want}) {
 			t.Errorf("The flags of %s are %q, want %q", c.name, got, want)
 		}
+		if got := len(c.controllerManagerFlags()) > 0; got != (c.name == off) {
+			t.Errorf("The controller counts quotas more often in %s: %v", c.name, got)
+		}
 		if c.postern != (c.name == offPostern) {
 			t.Errorf("Postern runs in %s: %v", c.name, c.postern)
 		}

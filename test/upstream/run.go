@@ -135,7 +135,7 @@ func (u *upstream) controlPlane(ctx context.Context, c column, dir string) (*con
 	return controlplane.Start(ctx, controlplane.Options{
 		Version: u.version, Dir: filepath.Join(dir, "cluster"), ControllerManager: true, Progress: u.progress,
 		APIServerFlags:         append(c.apiServerFlags(u.plugins), s.apiServerFlags()...),
-		ControllerManagerFlags: append(s.controllerManagerFlags(), controllers),
+		ControllerManagerFlags: append(append(s.controllerManagerFlags(), controllers), c.controllerManagerFlags()...),
 	})
 }
 
