@@ -13,6 +13,13 @@ type Metrics struct {
 	repairs  *metrics.CounterVec
 }
 
+// The reasons of repairs.
+const (
+	reasonMissing  = "missing"
+	reasonInvalid  = "invalid"
+	reasonReplaced = "replaced"
+)
+
 // NewMetrics makes the metrics of the CA and registers them.
 func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	m := &Metrics{
@@ -30,6 +37,10 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		}, []string{"reason"}),
 	}
 	registry.MustRegister(m.notAfter, m.steps, m.repairs)
+	// Prometheus counts an increase only between two values, so each reason starts with 0.
+	for _, reason := range []string{reasonMissing, reasonInvalid, reasonReplaced} {
+		m.repairs.WithLabelValues(reason).Add(0)
+	}
 	return m
 }
 

@@ -1,6 +1,7 @@
 package certs_test
 
 import (
+	"maps"
 	"testing"
 
 	"k8s.io/client-go/kubernetes/fake"
@@ -55,4 +56,25 @@ func value(t *testing.T, registry metrics.KubeRegistry, name, label string) floa
 		}
 	}
 	return 0
+}
+
+// TestRepairsStartAtZero checks that Prometheus sees the first repair as an increase.
+func TestRepairsStartAtZero(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	certs.NewMetrics(registry)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "postern_ca_repairs_total" {
+				got[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if want := map[string]float64{"missing": 0, "invalid": 0, "replaced": 0}; !maps.Equal(got, want) {
+		t.Errorf("Got %v, want %v", got, want)
+	}
 }

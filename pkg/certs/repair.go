@@ -46,7 +46,7 @@ func (a *Authority) whenMissing(ctx context.Context, missing error, now time.Tim
 	if err != nil {
 		return nil, fmt.Errorf("the CA was lost, and could not be written back: %w", err)
 	}
-	return a.repaired(ctx, ca, "missing", missing), nil
+	return a.repaired(ctx, ca, reasonMissing, missing), nil
 }
 
 // whenInvalid writes back the CA that this replica holds. A starting replica waits for other replicas to do that. If
@@ -62,7 +62,7 @@ func (a *Authority) whenInvalid(ctx context.Context, invalid *InvalidError, now 
 		if err != nil {
 			return nil, fmt.Errorf("the CA is broken (%w), and could not be repaired: %w", invalid, err)
 		}
-		return a.repaired(ctx, ca, "invalid", invalid), nil
+		return a.repaired(ctx, ca, reasonInvalid, invalid), nil
 	}
 	if !a.waited(now, a.patience()) {
 		return nil, fmt.Errorf("loading the CA: %w; waiting for a replica that holds it to repair it", invalid)
@@ -77,7 +77,7 @@ func (a *Authority) whenInvalid(ctx context.Context, invalid *InvalidError, now 
 	if err != nil {
 		return nil, fmt.Errorf("loading the CA: %w; it could not be replaced: %w", invalid, err)
 	}
-	return a.repaired(ctx, ca, "replaced", invalid), nil
+	return a.repaired(ctx, ca, reasonReplaced, invalid), nil
 }
 
 func (a *Authority) create(ctx context.Context) (*CA, error) {

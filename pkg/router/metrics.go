@@ -44,10 +44,10 @@ const (
 	subsystem = "webhook"
 )
 
-// durationBuckets reach from 0.1 ms, a decision from memory, to 10 s, the API
-// server's default time-out.
+// durationBuckets reach from 0.1 ms, a decision from memory, to 30 s, the longest
+// time-out of a webhook. 10 s is the default.
 func durationBuckets() []float64 {
-	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 }
 
 // NewMetrics makes the router's metrics and registers them.
@@ -81,7 +81,16 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	}
 	registry.MustRegister(m.duration)
 	m.held = m.bytes.WithLabelValues()
+	m.failures.WithLabelValues().Add(0)
 	return m
+}
+
+// start exports the panics of a half as 0. Prometheus counts an increase only between two values, so it would miss the
+// first panic of a series that starts with it.
+func (m *Metrics) start(service, phase string) {
+	if m != nil {
+		m.panics.WithLabelValues(service, phase).Add(0)
+	}
 }
 
 // setLimits exports the limits of a router.

@@ -70,6 +70,8 @@ func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, e
 func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
 	if decide == nil {
 		decide = admitAll
+	} else {
+		r.metrics.start(s.Path, phase)
 	}
 	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, series: r.metrics.of(s.Path, phase)}
 }

@@ -210,6 +210,8 @@ func (p *process) measure(conns *connections) {
 	}
 	gauge("serving_certificate_expiry_timestamp_seconds", "When the serving certificate expires, in seconds since 1970.",
 		func() float64 { return float64(p.certs.NotAfter().Unix()) })
+	gauge("webhook_timeout_seconds", "How long the API server waits for an answer, in seconds.",
+		func() float64 { return p.deployment.Timeout.Seconds() })
 	gauge("open_connections", "Open connections to the secure port.", func() float64 {
 		open, _ := conns.count()
 		return float64(open)
