@@ -44,6 +44,21 @@ func TestPrepare(t *testing.T) {
 			`{"authz":[{"decision":"noOpinion","error":"forced"},{"decision":"allow","error":""}],"id":"a"}`,
 		},
 		{
+			"a quota that is written is charged",
+			`{"expect":{"writes":[{"verb":"update"}]},"plugin":"ResourceQuota"}`,
+			`{"config":{"apiVersion":"apiserver.config.k8s.io/v1","kind":"ResourceQuotaConfiguration","mode":"charge"},"expect":{"writes":[{"verb":"update"}]},"plugin":"ResourceQuota"}`,
+		},
+		{
+			"the rest of the configuration stays as written",
+			`{"config":{"apiVersion":"resourcequota.admission.k8s.io/v1beta1","kind":"Configuration","limitedResources":[{"resource":"pods"}]},"expect":{"writes":[{}]},"plugin":"ResourceQuota"}`,
+			`{"config":{"apiVersion":"resourcequota.admission.k8s.io/v1beta1","kind":"Configuration","limitedResources":[{"resource":"pods"}],"mode":"charge"},"expect":{"writes":[{}]},"plugin":"ResourceQuota"}`,
+		},
+		{
+			"without a write no quota is charged, and no other plugin gets a mode",
+			`{"expect":{"writes":[]},"plugin":"ResourceQuota"}` + "\n" + `{"expect":{},"plugin":"ResourceQuota"}` + "\n" + `{"expect":{"writes":[{}]},"plugin":"EventRateLimit"}`,
+			`{"expect":{"writes":[]},"plugin":"ResourceQuota"}` + "\n" + `{"expect":{},"plugin":"ResourceQuota"}` + "\n" + `{"expect":{"writes":[{}]},"plugin":"EventRateLimit"}`,
+		},
+		{
 			"what is there, null or unknown stays as written",
 			`{"request":{"object":{"apiVersion":"v1","data":null,"kind":"ConfigMap","metadata":null,"zz":1.0}},"state":[{"kind":"Node"}]}`,
 			`{"request":{"object":{"apiVersion":"v1","data":null,"kind":"ConfigMap","metadata":null,"zz":1.0}},"state":[{"kind":"Node"}]}`,
