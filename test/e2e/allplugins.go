@@ -16,7 +16,8 @@ var pluginList = regexp.MustCompile(`Plugins: ([A-Za-z, ]+)\.`)
 // FrozenNamespace is the namespace in which a Postern with AllPlugins denies all requests.
 const FrozenNamespace = "frozen"
 
-// allConfigurations is the configuration of the plugins that require a configuration.
+// allConfigurations is the configuration of the plugins that require a configuration. It has a placeholder for the
+// kubeconfig of an ImageBackend.
 const allConfigurations = `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
@@ -30,6 +31,8 @@ plugins:
     - {type: Server, qps: 5000, burst: 5000}
 - name: InitialResources
   configuration: {vpa: {}}
+- name: ImagePolicyWebhook
+  configuration: {imagePolicy: {kubeConfigFile: %q}}
 `
 
 // pluginsOf returns the names of all plugins in the output of --help.
@@ -59,7 +62,7 @@ func (s *Suite) Plugins(tb testing.TB) []string {
 func (s *Suite) AllPlugins(tb testing.TB) Options {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "admission.yaml")
-	if err := os.WriteFile(file, []byte(allConfigurations), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, allConfigurations, StartImageBackend(tb).Kubeconfig), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	return Options{Plugins: s.Plugins(tb), Flags: []string{"--admission-control-config-file=" + file, "--exempt-namespaces=kube-system"}}

@@ -1,6 +1,7 @@
 package twoservers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -38,6 +39,9 @@ func (f *file) needsBefore() bool {
 	return false
 }
 
+// backendPlaceholder stands in a configuration for the path of a kubeconfig for an e2e.ImageBackend.
+const backendPlaceholder = "{backend}"
+
 // write writes the plugin's configuration, if any, to a file for --admission-control-config-file and returns the
 // name of the file.
 func (f *file) write(t *testing.T, plugin string) string {
@@ -45,9 +49,13 @@ func (f *file) write(t *testing.T, plugin string) string {
 	if f.Configuration == nil {
 		return ""
 	}
+	configuration := f.Configuration
+	if bytes.Contains(configuration, []byte(backendPlaceholder)) {
+		configuration = bytes.ReplaceAll(configuration, []byte(backendPlaceholder), []byte(e2e.StartImageBackend(t).Kubeconfig))
+	}
 	data, err := yaml.Marshal(object{
 		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
-		"plugins": []object{{"name": plugin, "configuration": f.Configuration}},
+		"plugins": []object{{"name": plugin, "configuration": configuration}},
 	})
 	if err != nil {
 		t.Fatal(err)
