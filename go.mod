@@ -27,10 +27,14 @@ require (
 
 require (
 	github.com/agext/levenshtein v1.2.3
+	github.com/distribution/reference v0.6.0
 	k8s.io/pod-security-admission v0.37.1
 )
 
-require github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
+require (
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect

@@ -11,13 +11,6 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 )
 
-// planned lists the plugins of kube-apiserver that are not implemented yet.
-func planned() []string {
-	return []string{
-		"InitialResources",
-	}
-}
-
 // member is a plugin and its family.
 type member struct {
 	*admit.Plugin
@@ -107,8 +100,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestEveryUpstreamPluginIsAccountedFor fails if a plugin of kube-apiserver is neither implemented, nor
-// planned, nor excused.
+// TestEveryUpstreamPluginIsAccountedFor fails if a plugin of kube-apiserver is neither implemented nor excused.
 func TestEveryUpstreamPluginIsAccountedFor(t *testing.T) {
 	for _, p := range upstream() {
 		var at []string
@@ -121,16 +113,8 @@ func TestEveryUpstreamPluginIsAccountedFor(t *testing.T) {
 		if p.excuse != "" {
 			at = append(at, "what is excused")
 		}
-		if slices.Contains(planned(), p.name) {
-			at = append(at, "what is planned")
-		}
 		if len(at) != 1 {
 			t.Errorf("%s is in %q, want it in one of them", p.name, at)
-		}
-	}
-	for _, name := range planned() {
-		if _, ok := upstreamByName()[name]; !ok {
-			t.Errorf("%s is planned, but no plugin of kube-apiserver", name)
 		}
 	}
 }

@@ -30,6 +30,7 @@ func needed() map[string]string {
 		"AlwaysDeny":         "everywhere: true",
 		"EventRateLimit":     "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}",
 		"ImagePolicyWebhook": "imagePolicy: {kubeConfigFile: pods/imagepolicywebhook/testdata/image-policy.kubeconfig}",
+		"InitialResources":   "vpa: {}",
 	}
 }
 
@@ -172,9 +173,10 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 		}
 	}
 	client, dyn := fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	custom := dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0)
 	return admit.Deps{
 		Client: client, Dynamic: dyn, Informers: informers.NewSharedInformerFactory(client, 0),
-		CustomInformers: dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0), RESTMapper: meta.NewDefaultRESTMapper(nil),
+		CustomInformers: custom, OptionalInformers: custom, RESTMapper: meta.NewDefaultRESTMapper(nil),
 		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 			return admit.Decision{}, nil
 		},

@@ -25,6 +25,8 @@ plugins:
     kind: Configuration
     limits:
     - {type: Server, qps: 5000, burst: 5000}
+- name: InitialResources
+  configuration: {vpa: {}}
 `
 
 // Plugins returns the names of all plugins in the output of --help.

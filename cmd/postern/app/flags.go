@@ -101,6 +101,10 @@ func (o *options) addPluginFlags(fs *pflag.FlagSet, process *cliflag.NamedFlagSe
 				}
 			}
 			o.pluginFlags[flag.Name] = fs.String(flag.Name, flag.Default, flag.Usage+" ("+p.Name+")")
+			if flag.Default == "true" || flag.Default == "false" {
+				// As for a flag of type bool, the value may be left out.
+				fs.Lookup(flag.Name).NoOptDefVal = "true"
+			}
 		}
 	}
 	return nil

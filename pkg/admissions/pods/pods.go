@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/denyexeconprivileged"
 	"github.com/postern-dev/postern/pkg/admissions/pods/extendedresourcetoleration"
 	"github.com/postern-dev/postern/pkg/admissions/pods/imagepolicywebhook"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitpodhardantiaffinitytopology"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
 	"github.com/postern-dev/postern/pkg/admissions/pods/nodedeclaredfeaturevalidator"
@@ -33,6 +34,7 @@ var Family = admit.Family{
 	Plugins: []*admit.Plugin{
 		securitycontextdeny.Plugin,
 		limitpodhardantiaffinitytopology.Plugin,
+		initialresources.Plugin,
 		podpreset.Plugin,
 		limitranger.Plugin,
 		serviceaccount.Plugin,

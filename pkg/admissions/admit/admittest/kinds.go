@@ -61,12 +61,14 @@ func namespaced(kind schema.GroupKind) bool {
 	return scheme.Scheme.IsGroupRegistered(kind.Group) || kind.Group == ""
 }
 
-// customKinds returns Postern's custom resources, which are not part of k8s.io/api.
+// customKinds returns Postern's custom resources, and those that plugins read if they exist. They are not part of
+// k8s.io/api.
 func customKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
-		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}: "PodSecurityPolicyList",
-		{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"}:  "PodPresetList",
-		{Group: "settings.k8s.io", Version: "v1alpha1", Resource: "podpresets"}:       "PodPresetList",
+		{Group: "autoscaling.k8s.io", Version: "v1", Resource: "verticalpodautoscalers"}: "VerticalPodAutoscalerList",
+		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}:    "PodSecurityPolicyList",
+		{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"}:     "PodPresetList",
+		{Group: "settings.k8s.io", Version: "v1alpha1", Resource: "podpresets"}:          "PodPresetList",
 	}
 }
 

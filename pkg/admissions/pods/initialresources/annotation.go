@@ -1,0 +1,94 @@
+package initialresources
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+)
+
+const (
+	// annotation lists the requests that the plugin set.
+	annotation = "kubernetes.io/initial-resources"
+	prefix     = "Initial Resources plugin set: "
+)
+
+var part = regexp.MustCompile(`^(cpu|memory|cpu, memory) request for (init container|container) ([a-z0-9-]+)$`)
+
+// requests lists the resources whose request the plugin set, by container. A container is described by its kind and its
+// name, as in the annotation.
+type requests map[string]sets.Set[string]
+
+// annotate describes the requests that are about to be set, besides those that the annotation describes already: the API
+// server calls again after a later webhook added a container. It returns false, and does nothing, if the API server would
+// refuse annotations of that size.
+func annotate(pod *corev1.Pod, set []want) bool {
+	described := requests{}
+	described.read(pod)
+	for _, w := range set {
+		described.add(describe(w.Container), string(w.resource))
+	}
+	annotations := maps.Clone(pod.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[annotation] = described.text(pod)
+	if validation.ValidateAnnotationsSize(annotations) != nil {
+		return false
+	}
+	pod.Annotations = annotations
+	return true
+}
+
+func describe(c pods.Container) string {
+	if c.Kind == pods.InitContainers {
+		return "init container " + c.Name
+	}
+	return "container " + c.Name
+}
+
+func (r requests) add(container string, resources ...string) {
+	if r[container] == nil {
+		r[container] = sets.New[string]()
+	}
+	r[container].Insert(resources...)
+}
+
+// read reads the annotation of a pod. It ignores what the containers of the pod do not request: the annotation may be
+// that of a pod from which this one was copied.
+func (r requests) read(pod *corev1.Pod) {
+	text, ok := strings.CutPrefix(pod.Annotations[annotation], prefix)
+	if !ok {
+		return
+	}
+	said := requests{}
+	for p := range strings.SplitSeq(text, "; ") {
+		if m := part.FindStringSubmatch(p); m != nil {
+			said.add(m[2]+" "+m[3], strings.Split(m[1], ", ")...)
+		}
+	}
+	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+		for name := range c.Resources.Requests {
+			if said[describe(c)].Has(string(name)) {
+				r.add(describe(c), string(name))
+			}
+		}
+	}
+}
+
+// text returns the annotation, in the order of the containers.
+func (r requests) text(pod *corev1.Pod) string {
+	var parts []string
+	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+		if resources := r[describe(c)]; len(resources) > 0 {
+			parts = append(parts, strings.Join(slices.Sorted(maps.Keys(resources)), ", ")+" request for "+describe(c))
+		}
+	}
+	return prefix + strings.Join(parts, "; ")
+}

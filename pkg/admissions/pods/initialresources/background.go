@@ -1,0 +1,224 @@
+package initialresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+)
+
+const (
+	// maxPending bounds the scopes that the source is asked about or that wait for it, and maxPendingHere those that pods
+	// of one namespace caused, so that pods of other namespaces get estimates too. Users choose images.
+	maxPending     = 256
+	maxPendingHere = 64
+	// askTimeout bounds the queries for one scope, and the time that they wait for others.
+	askTimeout = time.Minute
+	// retryInterval is the pause after an error.
+	retryInterval = 30 * time.Second
+	// maxAge is the age from which on an answer is not used any more.
+	maxAge = 24 * time.Hour
+)
+
+// background estimates with a source that may be slow or away. Queries run in the background, answers are cached, and an
+// old answer is used while it is refreshed. Calls wait only for answers that they would be the first to use.
+type background struct {
+	source        usage.Source
+	namespaceOnly bool
+	clock         clock.PassiveClock
+	// refresh is the age from which on an answer is refreshed when it is used.
+	refresh time.Duration
+	// slots has a token for each query at a time.
+	slots   chan struct{}
+	lookups *metrics.CounterVec
+
+	mu      sync.Mutex
+	entries *lru.Cache
+	// pending counts the scopes that the source is asked about, by namespace of the pod, and all is their sum.
+	pending map[string]int
+	all     int
+	// complained is when an error was logged last.
+	complained time.Time
+}
+
+// entry is the answer for a scope. background.mu guards it.
+type entry struct {
+	// known is closed when there is an answer or an error for the first time.
+	known chan struct{}
+	// asking is true while the source is asked.
+	asking bool
+	// answer is of the time answered. It is the zero Answer if there is none.
+	answer   usage.Answer
+	answered time.Time
+	// next is when the source may be asked again.
+	next time.Time
+}
+
+func (b *background) start(source usage.Source, size, concurrent int, registry metrics.KubeRegistry) (*background, error) {
+	b.slots, b.entries, b.pending = make(chan struct{}, concurrent), lru.New(size), map[string]int{}
+	queries := metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Namespace: "postern", Subsystem: "initial_resources", Name: "query_duration_seconds",
+		Help:           "Time of the queries of InitialResources for one percentile, in seconds, by result: answered, empty or failed.",
+		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	b.lookups = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "postern", Subsystem: "initial_resources", Name: "lookups_total",
+		Help:           "Lookups of InitialResources in its cache, by result: hit, stale, miss, pending, failed, or dropped if too many queries are pending.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	b.source = observed{source, queries}
+	if registry == nil {
+		return b, nil
+	}
+	return b, errors.Join(registry.Register(queries), registry.Register(b.lookups))
+}
+
+// estimate implements estimator. It starts all queries before it waits for the first.
+func (b *background) estimate(ctx context.Context, namespace string, _ *corev1.Pod, wants []want) []int64 {
+	scopes, first := scopesOf(namespace, b.namespaceOnly, wants), make([]*entry, len(wants))
+	for i := range scopes {
+		if len(scopes[i]) > 0 {
+			first[i] = b.lookup(ctx, namespace, scopes[i][0])
+		}
+	}
+	amounts := make([]int64, len(wants))
+	for i := range scopes {
+		amounts[i] = widen(scopes[i], func(s usage.Scope) (usage.Answer, bool) {
+			if s == scopes[i][0] {
+				return b.await(ctx, first[i])
+			}
+			return b.await(ctx, b.lookup(ctx, namespace, s))
+		})
+	}
+	return amounts
+}
+
+// lookup returns the entry of a scope, and asks the source if the entry is missing or old. It returns nil if too many
+// queries are pending.
+func (b *background) lookup(ctx context.Context, namespace string, s usage.Scope) *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	e := b.cached(s)
+	usable, early := e.usable(now), now.Before(e.next)
+	result := "miss"
+	switch {
+	case early && usable:
+		result = "hit"
+	case early:
+		result = "failed"
+	case usable:
+		result = "stale"
+	case e.asking:
+		result = "pending"
+	}
+	if !early && !e.asking {
+		if full := b.all >= maxPending || b.pending[namespace] >= maxPendingHere; full && !usable {
+			b.lookups.WithLabelValues("dropped").Inc()
+			return nil
+		} else if !full {
+			if !usable {
+				e = &entry{known: make(chan struct{})}
+				b.entries.Add(s, e)
+			}
+			e.asking = true
+			b.all++
+			b.pending[namespace]++
+			go b.ask(context.WithoutCancel(ctx), namespace, s, e)
+		}
+	}
+	b.lookups.WithLabelValues(result).Inc()
+	return e
+}
+
+// cached returns the entry of a scope, or an empty one.
+func (b *background) cached(s usage.Scope) *entry {
+	if value, ok := b.entries.Get(s); ok {
+		if e, ok := value.(*entry); ok {
+			return e
+		}
+	}
+	return &entry{}
+}
+
+func (e *entry) usable(now time.Time) bool {
+	return !e.answered.IsZero() && now.Sub(e.answered) < maxAge
+}
+
+// ask asks the source about a scope, and about the wider scope if there are too few samples, so that the answer is there
+// for the next pod if this one does not wait.
+func (b *background) ask(ctx context.Context, namespace string, s usage.Scope, e *entry) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := b.inSlot(ctx, s)
+	b.mu.Lock()
+	b.settle(ctx, e, answer, err)
+	b.all--
+	if b.pending[namespace]--; b.pending[namespace] == 0 {
+		delete(b.pending, namespace)
+	}
+	b.mu.Unlock()
+	if err == nil && answer.Samples < usage.Enough && !s.Last {
+		b.lookup(ctx, namespace, s.Wider())
+	}
+}
+
+// inSlot asks the source when fewer than the allowed number of queries run.
+func (b *background) inSlot(ctx context.Context, s usage.Scope) (usage.Answer, error) {
+	select {
+	case b.slots <- struct{}{}:
+		defer func() { <-b.slots }()
+		return usage.Estimate(ctx, b.source, s)
+	case <-ctx.Done():
+		return usage.Answer{}, fmt.Errorf("waiting for other queries: %w", ctx.Err())
+	}
+}
+
+// settle stores an answer. An error leaves an older answer in use.
+func (b *background) settle(ctx context.Context, e *entry, answer usage.Answer, err error) {
+	now := b.clock.Now()
+	e.asking = false
+	if err == nil {
+		e.answer, e.answered, e.next = answer, now, now.Add(b.refresh)
+	} else {
+		e.next = now.Add(retryInterval)
+		if now.Sub(b.complained) >= retryInterval {
+			b.complained = now
+			klog.FromContext(ctx).Error(err, "Could not read the usage of an image; pods with it are created without an estimate")
+		}
+	}
+	select {
+	case <-e.known:
+	default:
+		close(e.known)
+	}
+}
+
+// await waits until the answer of an entry is known. It returns false if there is none, or if ctx ends first.
+func (b *background) await(ctx context.Context, e *entry) (usage.Answer, bool) {
+	if e == nil {
+		return usage.Answer{}, false
+	}
+	select {
+	case <-e.known:
+	default:
+		select {
+		case <-e.known:
+		case <-ctx.Done():
+			return usage.Answer{}, false
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return e.answer, e.usable(b.clock.Now())
+}

@@ -1,0 +1,115 @@
+// Package initialresources requests the cpu and the memory that containers of the same image have used, for containers
+// that specify neither a request nor a limit. See README.md.
+package initialresources
+
+import (
+	"context"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+)
+
+const (
+	// patience bounds how long a data source delays one call. The API server calls twice for a pod that a later webhook
+	// changes, so a data source delays a pod by at most 200 ms.
+	patience = 100 * time.Millisecond
+	// maxContainers bounds the work for one pod. The plugin leaves a pod with more containers alone.
+	maxContainers = 100
+)
+
+// Plugin is InitialResources.
+//
+// Upstream: plugin/pkg/admission/initialresources in Kubernetes 1.10.
+var Plugin = &admit.Plugin{
+	Name: "InitialResources",
+	// No condition: a webhook that is called later may add a container.
+	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create).In(admit.Mutating)},
+	Flags:        []admit.Flag{dataSource(), percentile(), namespaceOnly()},
+	Configurable: true,
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		p, err := newPlugin(d, data)
+		if err != nil {
+			return admit.Handler{}, err
+		}
+		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil
+	},
+}
+
+// estimator estimates the resources of containers.
+type estimator interface {
+	// estimate returns an amount for each want, in the unit of usage.Answer. It is 0 if there is no estimate yet, or none
+	// at all. The estimator returns what it has when ctx ends.
+	estimate(ctx context.Context, namespace string, pod *corev1.Pod, wants []want) []int64
+}
+
+// want is a resource that a container does not specify.
+type want struct {
+	pods.Container
+	resource corev1.ResourceName
+}
+
+type plugin struct {
+	estimator
+	// maximum is the largest estimate that is used, by resource.
+	maximum map[corev1.ResourceName]int64
+}
+
+// mutate never denies: a pod without an estimate keeps what it has.
+func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+	wants := wantsOf(pod)
+	if len(wants) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var set []want
+	var amounts []int64
+	for i, amount := range p.estimate(ctx, r.Namespace, pod, wants) {
+		w := wants[i]
+		if amount > p.maximum[w.resource] {
+			klog.FromContext(ctx).V(2).Info("Ignored an estimate above the maximum", "container", w.Name, "resource", w.resource, "amount", amount)
+			continue
+		}
+		if amount > 0 {
+			set, amounts = append(set, w), append(amounts, amount)
+		}
+	}
+	if len(set) == 0 || !annotate(pod, set) {
+		return nil
+	}
+	for i, w := range set {
+		if w.Resources.Requests == nil {
+			w.Resources.Requests = corev1.ResourceList{}
+		}
+		w.Resources.Requests[w.resource] = usage.Quantity(w.resource, amounts[i])
+	}
+	return nil
+}
+
+// wantsOf returns what the containers of a pod do not specify. Resources of the pod as a whole bound those of its
+// containers, so a pod that has them wants nothing.
+func wantsOf(pod *corev1.Pod) []want {
+	if len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > maxContainers {
+		return nil
+	}
+	if all := pod.Spec.Resources; all != nil && len(all.Requests)+len(all.Limits) > 0 {
+		return nil
+	}
+	var wants []want
+	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			_, requested := c.Resources.Requests[name]
+			_, limited := c.Resources.Limits[name]
+			if !requested && !limited {
+				wants = append(wants, want{c, name})
+			}
+		}
+	}
+	return wants
+}

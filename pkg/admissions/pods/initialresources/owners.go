@@ -1,0 +1,92 @@
+package initialresources
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+)
+
+const (
+	// maxOwners and ownerTTL bound the cache of owners. The controller of an object hardly ever changes.
+	maxOwners = 4096
+	ownerTTL  = 10 * time.Minute
+	// lookupTimeout bounds a live lookup. A lookup outlives the request that started it.
+	lookupTimeout = 10 * time.Second
+)
+
+// owners finds the workloads that own ReplicaSets and Jobs. It asks the API server, because a cache of all ReplicaSets
+// and Jobs of a cluster would be large for this purpose.
+type owners struct {
+	client kubernetes.Interface
+	known  *cache.LRUExpireCache
+	group  singleflight.Group
+}
+
+func newOwners(d admit.Deps) *owners {
+	return &owners{client: d.Client, known: cache.NewLRUExpireCacheWithClock(maxOwners, d.Clock)}
+}
+
+// of returns the controller of a controller, or nil if it has none or is of another kind.
+func (o *owners) of(ctx context.Context, namespace string, controller *metav1.OwnerReference) (*workload, error) {
+	get := o.getter(namespace, controller)
+	if get == nil || len(controller.Name) > validation.DNS1123SubdomainMaxLength {
+		return nil, nil
+	}
+	key := namespace + "/" + controller.Kind + "/" + controller.Name + "/" + string(controller.UID)
+	if known, ok := o.known.Get(key); ok {
+		w, _ := known.(*workload)
+		return w, nil
+	}
+	answer := o.group.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+		defer cancel()
+		obj, err := get(ctx)
+		switch {
+		case apierrors.IsNotFound(err) || (err == nil && obj.GetUID() != controller.UID):
+			// Users may write any reference into a pod. It is not cached, because nothing bounds its size.
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("looking up %s %s: %w", controller.Kind, controller.Name, err)
+		}
+		var found *workload
+		if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+			w := workloadOf(owner)
+			found = &w
+		}
+		o.known.Add(key, found, ownerTTL)
+		return found, nil
+	})
+	select {
+	case a := <-answer:
+		w, _ := a.Val.(*workload)
+		return w, a.Err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("looking up %s %s: %w", controller.Kind, controller.Name, ctx.Err())
+	}
+}
+
+// getter returns the lookup of a controller, or nil for a kind whose objects are no part of a workload.
+func (o *owners) getter(namespace string, controller *metav1.OwnerReference) func(context.Context) (metav1.Object, error) {
+	switch workloadOf(controller).kind {
+	case appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind():
+		return func(ctx context.Context) (metav1.Object, error) {
+			return o.client.AppsV1().ReplicaSets(namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+		}
+	case batchv1.SchemeGroupVersion.WithKind("Job").GroupKind():
+		return func(ctx context.Context) (metav1.Object, error) {
+			return o.client.BatchV1().Jobs(namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package usage
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
+)
+
+// Image is a reference to an image, split into its parts. Two references to the same image are equal:
+// nginx, docker.io/library/nginx and nginx:latest.
+type Image struct {
+	// name is the full name without a version, such as docker.io/library/nginx.
+	name string
+	// version is the tag with its colon or the digest with its at sign. It is "" for every version.
+	version string
+}
+
+// ParseImage parses the image of a container. An image without a version has the tag latest. If an image has a tag and a
+// digest, the tag does not matter, as for container runtimes.
+func ParseImage(text string) (Image, error) {
+	i, err := parseAny(text)
+	if err == nil && i.version == "" {
+		i.version = ":latest"
+	}
+	return i, err
+}
+
+// parseAny is ParseImage for a text that stands for every version of the image if it has none.
+func parseAny(text string) (Image, error) {
+	named, err := reference.ParseNormalizedNamed(text)
+	if err != nil {
+		return Image{}, fmt.Errorf("image %q: %w", text, err)
+	}
+	i := Image{name: named.Name()}
+	switch ref := named.(type) {
+	case reference.Digested:
+		i.version = "@" + ref.Digest().String()
+	case reference.Tagged:
+		i.version = ":" + ref.Tag()
+	}
+	return i, nil
+}
+
+func (i Image) anyVersion() Image { return Image{name: i.name} }
+
+// pattern returns the regular expression for the values of a label that refer to the image. Container runtimes write
+// images of Docker Hub with the full name or as the user did, and digests with or without a tag.
+func (i Image) pattern() string {
+	names := []string{i.name}
+	if named, err := reference.WithName(i.name); err == nil {
+		names = append(names, reference.FamiliarName(named))
+	}
+	version := regexp.QuoteMeta(i.version)
+	switch {
+	case i.version == "":
+		version = "([:@].+)?"
+	case strings.HasPrefix(i.version, "@"):
+		version = "(:[^@]+)?" + version
+	}
+	var patterns []string
+	for _, name := range slices.Compact(names) {
+		patterns = append(patterns, regexp.QuoteMeta(name)+version)
+	}
+	return strings.Join(patterns, "|")
+}
