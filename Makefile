@@ -69,6 +69,8 @@ fmt: ## Format every module
 
 .PHONY: unit
 unit: ## Unit tests
+	@command -v prometheus >/dev/null || \
+		echo "unit: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
 	@set -e; for module in $(UNIT_MODULES); do echo "unit $$module"; (cd $$module && go test -race ./...); done
 
 .PHONY: parity

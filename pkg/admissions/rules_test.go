@@ -173,10 +173,10 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 		}
 	}
 	client, dyn := fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	custom := dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0)
 	return admit.Deps{
 		Client: client, Dynamic: dyn, Informers: informers.NewSharedInformerFactory(client, 0),
-		CustomInformers:   dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0),
-		OptionalInformers: dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0), RESTMapper: meta.NewDefaultRESTMapper(nil),
+		CustomInformers: custom, OptionalInformers: custom, RESTMapper: meta.NewDefaultRESTMapper(nil),
 		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 			return admit.Decision{}, nil
 		},

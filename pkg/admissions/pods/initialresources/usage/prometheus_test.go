@@ -1,0 +1,238 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// series is a series of samples of cAdvisor, one each minute.
+type series struct {
+	namespace, pod, image string
+	// days is the age of the first sample, and minutes is how long there are samples.
+	days, minutes int
+	// cpu is in cores, memory in bytes. The last fifth of the samples has ten times as much.
+	cpu, memory float64
+}
+
+// TestRealPrometheus asks a Prometheus that has 30 days of data.
+func TestRealPrometheus(t *testing.T) {
+	server, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("NOT TESTED with a real Prometheus: there is no program prometheus. Install the Debian package prometheus")
+	}
+	url := serve(t, server, []series{
+		{"shop", "web-1", "docker.io/library/nginx:1.25", 6, 600, 0.2, 100 << 20},
+		{"shop", "web-2", "docker.io/library/nginx:1.25", 6, 600, 0.2, 100 << 20},
+		{"office", "web-1", "docker.io/library/nginx:1.24", 25, 600, 0.4, 200 << 20},
+		{"office", "exporter", "docker.io/library/nginx-exporter:1.25", 5, 600, 4, 4 << 30},
+		{"shop", "tiny", "example.com:5000/tiny:v1", 5, 60, 0.00001, 1},
+		{"shop", "idle", "example.com:5000/idle:v1", 5, 600, 0, 0},
+		{"shop", "evil", "x", 5, 600, 8, 8 << 30},
+	})
+	source, err := NewPrometheus(PrometheusConfig{URL: url}, 50, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		value         int64
+		least, atMost int64
+	}
+	for name, tc := range map[string]struct {
+		image, namespace string
+		any              bool
+		window           time.Duration
+		cpu, memory      result
+	}{
+		"the same version":                {"nginx:1.25", "shop", false, week, result{200, 220, 260}, result{100 << 20, 220, 260}},
+		"in all namespaces":               {"nginx:1.25", "", false, week, result{200, 220, 260}, result{100 << 20, 220, 260}},
+		"in another namespace":            {"nginx:1.25", "office", false, month, result{}, result{}},
+		"too old for a week":              {"nginx:1.24", "office", false, week, result{}, result{}},
+		"young enough for a month":        {"nginx:1.24", "office", false, month, result{400, 110, 130}, result{200 << 20, 110, 130}},
+		"another version":                 {"nginx:1.24", "", true, month, result{200, 330, 390}, result{100 << 20, 330, 390}},
+		"less than a thousandth":          {"example.com:5000/tiny:v1", "shop", false, week, result{1, 10, 14}, result{1, 10, 14}},
+		"nothing at all":                  {"example.com:5000/idle:v1", "shop", false, week, result{}, result{}},
+		"a namespace is no expression":    {"nginx:1.25", "sho.", false, week, result{}, result{}},
+		"a namespace closes no string":    {"nginx:1.25", `x"}) or vector(1) or up{a="`, false, week, result{}, result{}},
+		"an image that nobody has used":   {"registry.example.com/nginx:1.25", "", true, month, result{}, result{}},
+		"a tag is no expression":          {"nginx:1_25", "", false, month, result{}, result{}},
+		"a digest that nobody has used":   {"nginx@sha256:" + strings.Repeat("a", 64), "", false, month, result{}, result{}},
+		"every version but not this name": {"nginx-exporte", "", true, month, result{}, result{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			image, err := ParseImage(tc.image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.any {
+				image = image.anyVersion()
+			}
+			for resource, want := range map[corev1.ResourceName]result{corev1.ResourceCPU: tc.cpu, corev1.ResourceMemory: tc.memory} {
+				got, err := source.Percentile(t.Context(), Query{resource, image, tc.namespace, tc.window})
+				near := got.Value >= want.value*9/10 && got.Value <= want.value*11/10
+				if err != nil || !near || got.Samples < want.least || got.Samples > want.atMost {
+					t.Errorf("%s: got %+v and error %v, want about %+v", resource, got, err, want)
+				}
+			}
+		})
+	}
+	t.Run("another percentile", func(t *testing.T) {
+		high, err := NewPrometheus(PrometheusConfig{URL: url}, 95, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := ParseImage("nginx:1.25")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := high.Percentile(t.Context(), Query{corev1.ResourceMemory, image, "shop", week}); err != nil || got.Value != 1000<<20 {
+			t.Errorf("Got %+v and error %v, want %d", got, err, 1000<<20)
+		}
+	})
+	t.Run("a query that fails", func(t *testing.T) {
+		broken, err := NewPrometheus(PrometheusConfig{URL: url, Queries: map[corev1.ResourceName]Queries{
+			corev1.ResourceCPU: {Samples: `sum(up{a=~$image,b=~$namespace}[$window])`},
+		}}, 50, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := broken.Percentile(t.Context(), Query{corev1.ResourceCPU, Image{name: "a"}, "", week}); err == nil || !strings.Contains(err.Error(), "bad_data") {
+			t.Errorf("Got %+v and error %v, want the parser's error", got, err)
+		}
+	})
+}
+
+// serve starts a Prometheus with these series and returns its URL.
+func serve(t *testing.T, server string, all []series) string {
+	t.Helper()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	run := func(name string, args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
+	}
+	file := filepath.Join(dir, "samples.txt")
+	if err := os.WriteFile(file, []byte(openMetrics(all)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(filepath.Join(filepath.Dir(server), "promtool"), "tsdb", "create-blocks-from", "openmetrics", "--quiet", "--max-block-duration=720h", file, data)
+	config := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(config, []byte("global: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, server, "--config.file="+config, "--storage.tsdb.path="+data, "--storage.tsdb.retention.time=40d", "--web.listen-address="+address)
+	var log strings.Builder
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	for range 300 {
+		if resp, err := http.Get("http://" + address + "/-/ready"); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return "http://" + address
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("Prometheus is not ready after 30 seconds")
+	return ""
+}
+
+// openMetrics returns the samples in the format that promtool imports.
+func openMetrics(all []series) string {
+	var cpu, memory strings.Builder
+	now := time.Now().Unix()
+	for _, s := range all {
+		labels := fmt.Sprintf("{container=\"app\",namespace=%q,pod=%q,image=%q}", s.namespace, s.pod, s.image)
+		var total float64
+		for i := range s.minutes {
+			factor := 1.0
+			if i >= s.minutes*4/5 {
+				factor = 10
+			}
+			total += s.cpu * 60 * factor
+			at := now - int64(s.days)*86400 + int64(i)*60
+			fmt.Fprintf(&cpu, "container_cpu_usage_seconds_total%s %g %d\n", labels, total, at)
+			fmt.Fprintf(&memory, "container_memory_working_set_bytes%s %g %d\n", labels, s.memory*factor, at)
+		}
+	}
+	return "# TYPE container_cpu_usage_seconds counter\n" + cpu.String() + "# TYPE container_memory_working_set_bytes gauge\n" + memory.String() + "# EOF\n"
+}
+
+// TestNonsense has a server that answers the query for the usage with anything.
+func TestNonsense(t *testing.T) {
+	vector := func(values ...string) string {
+		var items []string
+		for _, v := range values {
+			items = append(items, `{"metric":{},"value":[1,"`+v+`"]}`)
+		}
+		return `{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(items, ",") + `]}}`
+	}
+	for name, tc := range map[string]struct {
+		usage  string
+		want   Answer
+		failed bool
+	}{
+		"a number":            {usage: vector("0.2501"), want: Answer{251, 40}},
+		"a scalar":            {usage: `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, want: Answer{2000, 40}},
+		"nothing":             {usage: vector()},
+		"not a number":        {usage: vector("NaN")},
+		"infinity":            {usage: vector("+Inf")},
+		"negative infinity":   {usage: vector("-Inf")},
+		"negative":            {usage: vector("-1")},
+		"zero":                {usage: vector("0")},
+		"more than there is":  {usage: vector("1e300")},
+		"several numbers":     {usage: vector("1", "2"), failed: true},
+		"a text":              {usage: `{"status":"success","data":{"resultType":"string","result":[1,"2"]}}`, failed: true},
+		"an error":            {usage: `{"status":"error","errorType":"execution","error":"too many samples"}`, failed: true},
+		"no JSON":             {usage: `<html>`, failed: true},
+		"another type":        {usage: `{"status":"success","data":{"resultType":"vector","result":{}}}`, failed: true},
+		"an endless document": {usage: strings.Repeat(" ", maxAnswer+1) + vector("1"), failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.FormValue("query"), "sum") {
+					_, _ = w.Write([]byte(vector("40")))
+					return
+				}
+				_, _ = w.Write([]byte(tc.usage))
+			}))
+			defer s.Close()
+			source, err := NewPrometheus(PrometheusConfig{URL: s.URL + "/prefix/"}, 90, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := source.Percentile(t.Context(), Query{corev1.ResourceCPU, Image{name: "a"}, "", week})
+			if got != tc.want || (err != nil) != tc.failed {
+				t.Errorf("Got %+v and error %v, want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
