@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/process"
 	"github.com/postern-dev/postern/test/demo/example"
 )
 
@@ -37,6 +38,7 @@ type demo struct {
 	set     *example.Set
 	folder  string
 	control *controlplane.ControlPlane
+	images  *process.Process // the image policy backend, if a plugin needs it
 	postern *postern
 	hook    *hook
 }
@@ -109,6 +111,9 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*resu
 		return nil, err
 	}
 	if err := d.early(ctx, results); err != nil {
+		return nil, err
+	}
+	if err := d.startImageBackend(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.startPostern(ctx, fail); err != nil {
@@ -195,6 +200,9 @@ func (d *demo) stop() error {
 	}
 	if d.hook != nil {
 		d.hook.close()
+	}
+	if d.images != nil {
+		_ = d.images.Stop(stopGrace)
 	}
 	err = errors.Join(err, d.control.Stop())
 	d.say("everything is stopped, in %s", since(began))
