@@ -91,6 +91,7 @@ func (t *Tree) name(n *yaml.Node, path string) {
 		for i, c := range n.Content {
 			t.name(c, fmt.Sprintf("%s[%d]", path, i))
 		}
+	default:
 	}
 }
 
@@ -161,6 +162,7 @@ func step(n *yaml.Node, path string) (child *yaml.Node, line int, rest string) {
 				return c, c.Line, after
 			}
 		}
+	default:
 	}
 	return child, line, rest
 }
