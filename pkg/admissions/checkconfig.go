@@ -128,12 +128,11 @@ func (c Config) document(whole *document, plugin string) *document {
 
 // start makes a plugin with a configuration, as a process does at its start.
 func (c *configCheck) start(name string, data []byte) error {
-	deps, err := c.deps()
-	if err != nil {
-		c.err = err
+	var deps admit.Deps
+	if deps, c.err = c.deps(); c.err != nil {
 		return nil
 	}
-	_, err = c.list.Services(deps, []string{name}, Configs{name: {Data: data}})
+	_, err := c.list.Services(deps, []string{name}, Configs{name: {Data: data}})
 	return err
 }
 

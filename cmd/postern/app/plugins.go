@@ -149,7 +149,7 @@ func (p *process) watched(ctx context.Context) ([]string, error) {
 	watched := []string{}
 	p.informers.StartWithContext(ended)
 	for kind := range p.informers.WaitForCacheSync(ended.Done()) {
-		obj, ok := reflect.New(kind.Elem()).Interface().(runtime.Object)
+		obj, ok := reflect.TypeAssert[runtime.Object](reflect.New(kind.Elem()))
 		if !ok {
 			return nil, fmt.Errorf("%v is no type of an API", kind)
 		}

@@ -26,8 +26,8 @@ var ErrUnchanged = errors.New("there is nothing to rewrite")
 // Rewriter returns the object in its new form, or nil for an object that stays as it is.
 type Rewriter func(*unstructured.Unstructured) (any, error)
 
-// Rewrite reads YAML or JSON documents and writes YAML documents. Lists become documents of their own. All other documents
-// that stay as they are are written as they are. It writes nothing if it returns an error.
+// Rewrite reads YAML or JSON documents and writes YAML documents. Lists become documents of their own. All other unchanged
+// documents are written as they are. It writes nothing if it returns an error.
 func Rewrite(in io.Reader, out io.Writer, rewrite Rewriter) error {
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	var written [][]byte

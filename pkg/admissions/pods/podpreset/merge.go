@@ -1,6 +1,7 @@
 package podpreset
 
 import (
+	"slices"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ type object[T any] interface {
 // merge returns the list with the items of all presets. It returns a *conflictError for an item that differs from another
 // item with one of its keys. If the list has several items with a key, only the last one counts.
 func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, kind items[T]) ([]T, error) {
-	out := list[:len(list):len(list)]
+	out := slices.Clip(list)
 	var known map[key]*T
 	for _, p := range m.presets {
 		added := kind.of(&p.Spec)

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"slices"
 	"fmt"
 	"strings"
 	"time"
@@ -203,6 +204,8 @@ func (e podEvaluator) inScope(scope corev1.ScopedResourceSelectorRequirement, ob
 			return Selects(scope)
 		}
 		return Selects(scope, pod.Spec.PriorityClassName)
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		// Only claims have this scope.
 	}
 	return false, nil
 }
@@ -223,8 +226,8 @@ func looksIntoOtherNamespaces(affinity *corev1.Affinity) bool {
 		required, preferred = a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	if a := affinity.PodAntiAffinity; a != nil {
-		required = append(required[:len(required):len(required)], a.RequiredDuringSchedulingIgnoredDuringExecution...)
-		preferred = append(preferred[:len(preferred):len(preferred)], a.PreferredDuringSchedulingIgnoredDuringExecution...)
+		required = append(slices.Clip(required), a.RequiredDuringSchedulingIgnoredDuringExecution...)
+		preferred = append(slices.Clip(preferred), a.PreferredDuringSchedulingIgnoredDuringExecution...)
 	}
 	for i := range required {
 		if crossesNamespaces(&required[i]) {

@@ -86,7 +86,8 @@ func TestPattern(t *testing.T) {
 		"example.com:5000/a": {[]string{"example.com:5000/a:latest"}, nil, []string{"example.com:latest", "example.com:5000"}},
 		"nginx:1.25" + digest: {
 			[]string{"nginx" + digest, "docker.io/library/nginx" + digest, "nginx:1.25" + digest, "nginx:other" + digest},
-			[]string{"nginx:1.25"}, []string{"other" + digest},
+			[]string{"nginx:1.25"},
+			[]string{"other" + digest},
 		},
 	} {
 		i, err := ParseImage(image)
