@@ -32,7 +32,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("want a command\n" + usage)
+		return fmt.Errorf("want a command\n%s", usage)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -37,7 +37,7 @@ plugins:
 
 // pluginsOf returns the names of all plugins in the output of --help.
 func pluginsOf(ctx context.Context, binary string) ([]string, error) {
-	help, err := exec.CommandContext(ctx, binary, "--help").Output()
+	help, err := exec.CommandContext(ctx, binary, "--help").Output() //nolint:gosec // built here
 	if err != nil {
 		return nil, fmt.Errorf("asking postern for its plugins: %w", err)
 	}

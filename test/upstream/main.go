@@ -91,7 +91,7 @@ func choose[T any](all []T, list string, name func(T) string) ([]T, error) {
 		return all, nil
 	}
 	wanted := map[string]bool{}
-	for _, word := range strings.Split(list, ",") {
+	for word := range strings.SplitSeq(list, ",") {
 		wanted[word] = true
 	}
 	var chosen []T

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// results returns a table of the tests. Each word of a test is its state in one of the columns.
+// results returns a table of the tests. Each part of a test, between slashes, is its state in one of the columns.
 func results(columns []column, tests map[string]string) *table {
 	groups := []group{{name: "g"}}
 	t := &table{groups: groups, columns: columns, kubernetes: "v1.37.1", postern: "postern v1", date: time.Unix(0, 0).UTC()}
 	for name, states := range tests {
-		for i, state := range strings.Fields(states) {
+		for i, state := range strings.Split(states, "/") {
 			t.add(columns[i], []spec{{name: name, group: &groups[0], state: state, message: "why"}})
 		}
 	}
@@ -20,9 +20,9 @@ func results(columns []column, tests map[string]string) *table {
 
 func TestTable(t *testing.T) {
 	table := results(allColumns(), map[string]string{
-		"[x] proves":          "passed failed passed",
-		"proves nothing":      "passed passed passed",
-		"also proves nothing": "passed passed passed",
+		"[x] proves":          "passed/failed/passed",
+		"proves nothing":      "passed/passed/passed",
+		"also proves nothing": "passed/passed/passed",
 	})
 	table.add(table.columns[0], []spec{{name: "a pod", group: &table.groups[0], excluded: needsRunning}})
 	const want = `1970-01-01, Kubernetes v1.37.1, postern v1.
@@ -55,12 +55,12 @@ func TestJudge(t *testing.T) {
 		states  string
 		want    string // empty: no error
 	}{
-		"fails with Postern":                {all, "passed failed failed", "a: failed with Postern's plugins"},
-		"panics with Postern":               {all, "passed failed panicked", "a: panicked with Postern's plugins"},
-		"skips itself with Postern":         {all, "passed failed skipped", "a: skipped with Postern's plugins"},
-		"did not run with Postern":          {all, "passed failed", "a:  with Postern's plugins"},
-		"fails with kube-apiserver's":       {all, "failed failed passed", "a: failed with kube-apiserver's plugins"},
-		"nothing is proved":                 {all, "passed passed passed", "nothing is proved"},
+		"fails with Postern":                {all, "passed/failed/failed", "a: failed with Postern's plugins"},
+		"panics with Postern":               {all, "passed/failed/panicked", "a: panicked with Postern's plugins"},
+		"skips itself with Postern":         {all, "passed/failed/skipped", "a: skipped with Postern's plugins"},
+		"did not run with Postern":          {all, "passed/failed", "a:  with Postern's plugins"},
+		"fails with kube-apiserver's":       {all, "failed/failed/passed", "a: failed with kube-apiserver's plugins"},
+		"nothing is proved":                 {all, "passed/passed/passed", "nothing is proved"},
 		"only Postern, passes":              {all[2:], "passed", ""},
 		"only Postern, fails":               {all[2:], "failed", "a: failed with Postern's plugins"},
 		"only without plugins, fails":       {all[1:2], "failed", ""},
@@ -79,7 +79,7 @@ func TestJudge(t *testing.T) {
 
 func TestFailuresAreShown(t *testing.T) {
 	var b strings.Builder
-	if err := results(allColumns(), map[string]string{"a": "passed failed failed"}).write(&b); err != nil {
+	if err := results(allColumns(), map[string]string{"a": "passed/failed/failed"}).write(&b); err != nil {
 		t.Fatal(err)
 	}
 	if want := "\na, with Postern's plugins: failed\nwhy\n"; !strings.HasSuffix(b.String(), want) {

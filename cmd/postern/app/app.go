@@ -127,7 +127,7 @@ func columns(out io.Writer) int {
 	if !ok {
 		return 0
 	}
-	width, _, err := term.GetSize(int(file.Fd())) //nolint:gosec // a descriptor is a small number
+	width, _, err := term.GetSize(int(file.Fd()))
 	if err != nil {
 		return 0
 	}

@@ -138,7 +138,7 @@ const commentWidth = 80
 func comment(text string) string {
 	var out strings.Builder
 	line := ""
-	for _, word := range strings.FieldsSeq(text) {
+	for word := range strings.FieldsSeq(text) {
 		if line != "" && len(line)+len(word) >= commentWidth {
 			out.WriteString("  #" + line + "\n")
 			line = ""

@@ -1,8 +1,8 @@
 package usage
 
 import (
-	"slices"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
