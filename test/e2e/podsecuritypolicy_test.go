@@ -182,12 +182,20 @@ func TestPodSecurityPolicy(t *testing.T) {
 	})
 }
 
-// TestWithoutItsDefinitionPosternIsNotReady starts a Postern in a cluster without the CustomResourceDefinition, and then
-// applies it.
+// TestWithoutItsDefinitionPosternIsNotReady starts a Postern in a cluster without the CustomResourceDefinition of a plugin,
+// and then applies it.
 func TestWithoutItsDefinitionPosternIsNotReady(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
-	definition := filepath.Join(c.Module(), "installer", "crds", "podsecuritypolicies.yaml")
+	for plugin, resource := range map[string]string{"PodSecurityPolicy": "podsecuritypolicies.policy.postern.dev", "PodPreset": "podpresets.settings.postern.dev"} {
+		t.Run(plugin, func(t *testing.T) { checkMissingDefinition(t, c, plugin, resource) })
+	}
+}
+
+func checkMissingDefinition(t *testing.T, c *e2e.Cluster, plugin, resource string) {
+	t.Helper()
+	file, _, _ := strings.Cut(resource, ".")
+	definition := filepath.Join(c.Module(), "installer", "crds", file+".yaml")
 	kubectl := func(ctx context.Context, args ...string) {
 		t.Helper()
 		if out, err := c.Kubectl(ctx, controlplane.Admin, append(args, "-f", definition)...).CombinedOutput(); err != nil {
@@ -196,8 +204,8 @@ func TestWithoutItsDefinitionPosternIsNotReady(t *testing.T) {
 	}
 	kubectl(t.Context(), "delete")
 	t.Cleanup(func() { kubectl(context.WithoutCancel(t.Context()), "apply") })
-	const missing = "The CustomResourceDefinition podsecuritypolicies.policy.postern.dev is missing; those of Postern are in installer/crds"
-	p := c.LaunchPostern(t, withPolicies())
+	missing := "The CustomResourceDefinition " + resource + " is missing; those of Postern are in installer/crds"
+	p := c.LaunchPostern(t, e2e.Options{Plugins: []string{plugin}})
 	e2e.Eventually(t, settleBound, "Postern says what is missing", func(ctx context.Context) error {
 		if text := p.Readyz(ctx); !strings.Contains(text, "[-]informers failed: "+missing) {
 			return fmt.Errorf("it says %s", text)

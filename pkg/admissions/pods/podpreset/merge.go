@@ -13,9 +13,15 @@ import (
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
-// maxAdded is the number of bytes, encoded as protobuf, that presets may add to a pod. etcd stores no larger object, and
-// Postern must not run out of memory for a pod that cannot be stored.
-const maxAdded = 3 << 19
+const (
+	// maxAdded is the number of bytes, encoded as protobuf, that presets may add to a pod. etcd stores no larger object,
+	// and Postern must not run out of memory for a pod that cannot be stored.
+	maxAdded = 3 << 19
+	// maxUnreserved is the number of bytes that presets add to an ordinary pod.
+	maxUnreserved = 4 << 10
+	// itemOverhead is the number of bytes of an item's tag and length.
+	itemOverhead = 4
+)
 
 var errTooLarge = fmt.Errorf("the PodPresets add more than %d bytes to the pod", maxAdded)
 
@@ -141,7 +147,7 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, kind it
 				if n > 0 {
 					continue
 				}
-				if m.room -= P(item).Size(); m.room < 0 {
+				if m.room -= P(item).Size() + itemOverhead; m.room < 0 {
 					return nil, errTooLarge
 				}
 				// Requests share the presets, and later plugins may change the pod.
@@ -176,4 +182,13 @@ func equal[T any, P object[T]](found, item P, align func(found, item *T)) bool {
 	item.DeepCopyInto(&b)
 	align(&a, &b)
 	return apiequality.Semantic.DeepEqual(a, b)
+}
+
+// sizeOf returns the size of all items of a list.
+func sizeOf[T any, P object[T]](list []T) int {
+	total := 0
+	for i := range list {
+		total += P(&list[i]).Size() + itemOverhead
+	}
+	return total
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -46,6 +48,13 @@ var Plugin = &admit.Plugin{
 	New: newHandler,
 }
 
+type plugin struct {
+	presets  *presets
+	recorder record.EventRecorder
+	// memory is shared by all requests to whose pods much is added.
+	memory *semaphore.Weighted
+}
+
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	c, err := load(data)
 	if err != nil {
@@ -55,7 +64,7 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	if err != nil {
 		return admit.Handler{}, err
 	}
-	p := &plugin{presets: known, recorder: newRecorder(d)}
+	p := &plugin{presets: known, recorder: newRecorder(d), memory: semaphore.NewWeighted(maxAdded)}
 	return admit.Handler{Mutate: admit.Typed(p.mutate), Validate: validate}, nil
 }
 
@@ -71,6 +80,9 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if err != nil || len(selected) == 0 {
 		return err
 	}
+	if err := p.reserve(ctx, pod, selected); err != nil {
+		return err
+	}
 	err = apply(ctx, pod, selected)
 	if conflict, ok := errors.AsType[*conflictError](err); ok {
 		p.report(r, pod, conflict)
@@ -80,6 +92,27 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 		return admit.Forbidden(r, err)
 	}
 	return err
+}
+
+// reserve waits until there is memory for what the presets add. The router has reserved memory only for the pod as it
+// arrived, and a small pod may become a large one. The memory is free again when the request has ended.
+func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
+	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
+	size := 0
+	for _, s := range selected {
+		if size += s.podSize + containers*s.containerSize; size >= maxAdded {
+			size = maxAdded
+			break
+		}
+	}
+	if size <= maxUnreserved {
+		return nil
+	}
+	if err := p.memory.Acquire(ctx, int64(size)); err != nil {
+		return fmt.Errorf("waiting for memory for PodPresets: %w", err)
+	}
+	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })
+	return nil
 }
 
 // validate denies a preset with an invalid selector. The schema of a CustomResourceDefinition cannot restrict the keys of

@@ -160,14 +160,23 @@ func TestAnImageThatIsAlwaysPulledIsNoConflict(t *testing.T) {
 // TestPresetsCannotExhaustTheMemory has a small pod that would get gigabytes.
 func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 	var env []string
-	for i := range 20_000 {
+	for i := range 40_000 {
 		env = append(env, fmt.Sprintf(`{"name":"V%d","value":"0123456789"}`, i))
 	}
 	p := newPlugin(t, preset("a", `{"env":[`+strings.Join(env, ",")+`]}`)).sync(t)
 	pod := podWith(corev1.Container{})
-	if err := p.Mutate(t.Context(), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 20_000 {
+	first, end := context.WithCancel(t.Context())
+	defer end()
+	if err := p.Mutate(first, creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 40_000 {
 		t.Errorf("Got %v and %d variables for one container", err, len(pod.Spec.Containers[0].Env))
 	}
+	// The first request has not ended, so the second one waits for its memory.
+	waiting, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := p.Mutate(waiting, creation(podWith(corev1.Container{}))); !errors.Is(err, context.DeadlineExceeded) || isDenial(err) {
+		t.Errorf("Got %v while another request has the memory", err)
+	}
+	end()
 	pod = podWith(corev1.Container{})
 	for i := range 10_000 {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i)})

@@ -22,6 +22,8 @@ import (
 type preset struct {
 	settingsv1alpha1.PodPreset
 	selector labels.Selector
+	// podSize and containerSize are how many bytes the preset adds at most to a pod and to each of its containers.
+	podSize, containerSize int
 	// err is the reason why it is unknown which pods the preset selects.
 	err error
 }
@@ -70,6 +72,8 @@ func compile(u *unstructured.Unstructured) *preset {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 	}
+	p.podSize = sizeOf[corev1.Volume](p.Spec.Volumes)
+	p.containerSize = sizeOf[corev1.EnvVar](p.Spec.Env) + sizeOf[corev1.EnvFromSource](p.Spec.EnvFrom) + sizeOf[corev1.VolumeMount](p.Spec.VolumeMounts)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
 	// Annotations contain the whole object once more, where kubectl applied it.
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}

@@ -17,11 +17,6 @@ import (
 // choose how many pods conflict, so an unlimited number would be an attack on the API server.
 const eventBurst = 25
 
-type plugin struct {
-	presets  *presets
-	recorder record.EventRecorder
-}
-
 func newRecorder(d admit.Deps) record.EventRecorder {
 	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{
 		BurstSize: eventBurst, QPS: 1. / 60, SpamKeyFunc: func(e *corev1.Event) string { return e.Namespace },
