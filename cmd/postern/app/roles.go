@@ -1,9 +1,9 @@
 package app
 
 import (
+	"fmt"
 	"io"
 	"strings"
-	"text/template"
 
 	"sigs.k8s.io/yaml"
 )
@@ -17,136 +17,106 @@ type roles struct {
 	Process, Local, Plugins []grant
 }
 
-// The template is not made of objects, because these have no comments.
-const rolesTemplate = `
-{{- define "rules"}}rules:{{if not .}} []{{end}}
-{{range .}}{{comment .Reason}}  - apiGroups: {{list .APIGroups}}
-    resources: {{list .Resources}}
-{{- if .ResourceNames}}
-    resourceNames:{{names .ResourceNames}}
-{{- end}}
-    verbs: {{list .Verbs}}
-{{end}}{{end -}}
-# The permissions of the process.
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: postern{{.Suffix}}
-{{template "rules" .Process}}---
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: postern{{.Suffix}}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: postern{{.Suffix}}
-subjects:
-  - kind: ServiceAccount
-    name: {{scalar .ServiceAccount}}
-    namespace: {{scalar .Namespace}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: postern
-  namespace: {{scalar .Namespace}}
-{{template "rules" .Local}}---
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: postern
-  namespace: {{scalar .Namespace}}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: Role
-  name: postern
-subjects:
-  - kind: ServiceAccount
-    name: {{scalar .ServiceAccount}}
-    namespace: {{scalar .Namespace}}
----
-# The permissions of the enabled plugins. Each rule names the plugins that need it.
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: postern-plugins{{.Suffix}}
-{{template "rules" .Plugins}}---
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: postern-plugins{{.Suffix}}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: postern-plugins{{.Suffix}}
-subjects:
-  - kind: ServiceAccount
-    name: {{scalar .ServiceAccount}}
-    namespace: {{scalar .Namespace}}
-`
-
-// write writes the roles and their bindings as YAML.
+// write writes the roles and their bindings as YAML. It does not encode objects, because these have no comments, and it
+// does not use text/template, with which the program would grow by 28 MB.
 func (r *roles) write(out io.Writer) error {
-	t, err := template.New("roles").Funcs(template.FuncMap{"scalar": scalar, "list": flowList, "names": nameList, "comment": comment}).Parse(rolesTemplate)
-	if err != nil {
-		return err
+	w := &roleWriter{roles: r}
+	w.line("# The permissions of the process.")
+	w.role("ClusterRole", "postern"+r.Suffix, r.Process)
+	w.line("---")
+	w.role("Role", "postern", r.Local)
+	w.line("---")
+	w.line("# The permissions of the enabled plugins. Each rule names the plugins that need it.")
+	w.role("ClusterRole", "postern-plugins"+r.Suffix, r.Plugins)
+	_, err := io.WriteString(out, w.text.String())
+	return err
+}
+
+// roleWriter collects the text of the roles.
+type roleWriter struct {
+	*roles
+
+	text strings.Builder
+}
+
+func (w *roleWriter) line(format string, args ...any) { fmt.Fprintf(&w.text, format+"\n", args...) }
+
+// role writes a role and its binding.
+func (w *roleWriter) role(kind, name string, rules []grant) {
+	w.object(kind, name)
+	if len(rules) == 0 {
+		w.line("rules: []")
+	} else {
+		w.line("rules:")
 	}
-	return t.Execute(out, r)
-}
-
-// scalar returns a text in quotes if YAML needs them: a namespace may be a number.
-func scalar(text string) (string, error) {
-	data, err := yaml.Marshal(text)
-	return strings.TrimSpace(string(data)), err
-}
-
-func scalars(texts []string) ([]string, error) {
-	out := make([]string, len(texts))
-	for i, text := range texts {
-		var err error
-		if out[i], err = scalar(text); err != nil {
-			return nil, err
-		}
+	for _, g := range rules {
+		w.rule(g)
 	}
-	return out, nil
+	w.line("---")
+	w.object(kind+"Binding", name)
+	w.line("roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: %s\n  name: %s", kind, name)
+	w.line("subjects:\n  - kind: ServiceAccount\n    name: %s\n    namespace: %s", scalar(w.ServiceAccount), scalar(w.Namespace))
 }
 
-// flowList returns a list in one line.
-func flowList(items []string) (string, error) {
-	out, err := scalars(items)
-	return "[" + strings.Join(out, ", ") + "]", err
+// object writes the beginning of an object.
+func (w *roleWriter) object(kind, name string) {
+	w.line("apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata:\n  name: %s", kind, name)
+	if strings.HasPrefix(kind, "Role") {
+		w.line("  namespace: %s", scalar(w.Namespace))
+	}
 }
 
 // maxNames is the number of names that a line holds.
 const maxNames = 3
 
-// nameList returns a list in one line if it is short, and else in one line for each item.
-func nameList(items []string) (string, error) {
-	if len(items) <= maxNames {
-		out, err := flowList(items)
-		return " " + out, err
+func (w *roleWriter) rule(g grant) {
+	w.comment(g.Reason)
+	w.line("  - apiGroups: %s", list(g.APIGroups))
+	w.line("    resources: %s", list(g.Resources))
+	switch n := len(g.ResourceNames); {
+	case n > maxNames:
+		w.line("    resourceNames:")
+		for _, name := range g.ResourceNames {
+			w.line("      - %s", scalar(name))
+		}
+	case n > 0:
+		w.line("    resourceNames: %s", list(g.ResourceNames))
 	}
-	out, err := scalars(items)
-	return "\n      - " + strings.Join(out, "\n      - "), err
+	w.line("    verbs: %s", list(g.Verbs))
 }
 
 // commentWidth is the length of a line of a comment, without its indentation.
 const commentWidth = 80
 
-// comment returns text as the comment of a rule, in lines.
-func comment(text string) string {
-	var out strings.Builder
+// comment writes text as the comment of a rule, in lines.
+func (w *roleWriter) comment(text string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {
 		if line != "" && len(line)+len(word) >= commentWidth {
-			out.WriteString("  #" + line + "\n")
+			w.line("  #%s", line)
 			line = ""
 		}
 		line += " " + word
 	}
 	if line != "" {
-		out.WriteString("  #" + line + "\n")
+		w.line("  #%s", line)
 	}
-	return out.String()
+}
+
+// list returns a list in one line.
+func list(items []string) string {
+	out := make([]string, len(items))
+	for i, item := range items {
+		out[i] = scalar(item)
+	}
+	return "[" + strings.Join(out, ", ") + "]"
+}
+
+// scalar returns a text in quotes if YAML needs them: a namespace may be a number.
+func scalar(text string) string {
+	data, err := yaml.Marshal(text)
+	if err != nil {
+		return fmt.Sprintf("%q", text)
+	}
+	return strings.TrimSpace(string(data))
 }
