@@ -37,7 +37,7 @@ type bench struct {
 	pods             string
 	binary, baseline string
 	jsonFile         string
-	quick            bool
+	quick, quota     bool
 	// dir holds the files that the run builds and writes.
 	dir string
 }
@@ -97,6 +97,7 @@ func parse(args []string) (*bench, error) {
 	fs.StringVar(&b.jsonFile, "json", "", "file to write the numbers to, as JSON")
 	fs.StringVar(&b.binary, "postern", "", "the Postern to measure; built from this tree if not set")
 	fs.StringVar(&b.baseline, "baseline", "", "another Postern to measure beside it")
+	fs.BoolVar(&b.quota, "quota", false, "also measure ResourceQuota in the mode check, with one quota")
 	if err := fs.Parse(args); err != nil {
 		return nil, fmt.Errorf("flags: %w", err)
 	}

@@ -68,6 +68,9 @@ func ratios(names []string) [][2]string {
 	if slices.Contains(names, nameBaseline) {
 		out = append(out, [2]string{nameBaseline, namePostern})
 	}
+	if slices.Contains(names, nameQuota) {
+		out = append(out, [2]string{nameQuota, nameFloor})
+	}
 	return out
 }
 

@@ -35,6 +35,7 @@ const (
 	namePostern  = "postern"
 	namePeer     = "controller-runtime"
 	nameBaseline = "baseline"
+	nameQuota    = "ResourceQuota"
 )
 
 // servers returns the servers to measure, not started yet.
@@ -45,24 +46,27 @@ func (b *bench) servers() []*server {
 		{name: nameFloor, path: "/", command: func(address string) []string {
 			return []string{floor, "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
 		}},
-		{name: namePostern, path: "/pods/mutate", patches: true, command: b.postern(b.posternBinary())},
+		{name: namePostern, path: "/pods/mutate", patches: true, command: b.postern(b.posternBinary(), "AlwaysPullImages")},
 		{name: namePeer, path: "/mutate", patches: true, command: func(address string) []string {
 			return []string{peer, "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
 		}},
 	}
 	if b.baseline != "" {
-		list = append(list, &server{name: nameBaseline, path: "/pods/mutate", patches: true, command: b.postern(b.baseline)})
+		list = append(list, &server{name: nameBaseline, path: "/pods/mutate", patches: true, command: b.postern(b.baseline, "AlwaysPullImages")})
+	}
+	if b.quota {
+		list = append(list, &server{name: nameQuota, path: "/quota/validate", command: b.postern(b.posternBinary(), "ResourceQuota")})
 	}
 	return list
 }
 
-// postern returns the command line of Postern. The webhook URL is Postern's own
+// postern returns the command line of Postern with one plugin. The webhook URL is Postern's own
 // address, because Postern registers only after it has reached itself.
-func (b *bench) postern(binary string) func(address string) []string {
+func (b *bench) postern(binary, plugin string) func(address string) []string {
 	return func(address string) []string {
 		host, port, _ := strings.Cut(address, ":")
 		return []string{
-			binary, "serve", "--admission-control=AlwaysPullImages", "--kubeconfig=" + b.kubeconfig(),
+			binary, "serve", "--admission-control=" + plugin, "--kubeconfig=" + b.kubeconfig(),
 			"--bind-address=" + host, "--secure-port=" + port, "--health-bind-address=", "--webhook-url=https://" + address,
 			"--disable-http2-serving=false",
 			"--tls-cert-file=" + b.certFile(), "--tls-private-key-file=" + b.keyFile(), "--ca-bundle-file=" + b.caFile(),

@@ -12,7 +12,7 @@ import (
 
 // startAPI serves a stub of an API server until ctx is done, and returns its URL.
 // The stub has the calls that Postern needs to start: it reports a version, lists
-// no objects, and accepts every apply.
+// one ResourceQuota and no other objects, and accepts every apply.
 func startAPI(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -31,6 +31,13 @@ func startAPI(ctx context.Context) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
+// quotas has room for the measured pods, so ResourceQuota measures and adds, and neither denies nor warns.
+const quotas = `{"kind":"ResourceQuotaList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{
+	"metadata":{"name":"team","namespace":"shop","resourceVersion":"1"},
+	"status":{
+		"hard":{"pods":"1000","requests.cpu":"1000","requests.memory":"1000Gi","limits.memory":"1000Gi"},
+		"used":{"pods":"10","requests.cpu":"10","requests.memory":"10Gi","limits.memory":"10Gi"}}}]}`
+
 func serveAPI(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	query := req.URL.Query()
@@ -48,6 +55,8 @@ func serveAPI(w http.ResponseWriter, req *http.Request) {
 		<-req.Context().Done()
 	case req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "configurations"):
 		fmt.Fprint(w, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	case req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/resourcequotas"):
+		fmt.Fprint(w, quotas)
 	default:
 		status(w, http.StatusNotFound, "NotFound")
 	}
