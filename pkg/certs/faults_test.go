@@ -3,6 +3,7 @@ package certs
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +211,24 @@ func TestExpired(t *testing.T) {
 	}
 	x.pass(6, 10*time.Second)
 	x.wantReady("A minute later")
+}
+
+// TestEvents rotates the CA, and loses it: one replica reports each.
+func TestEvents(t *testing.T) {
+	x := newTrial(t, 2)
+	var got []string
+	for _, r := range x.replicas {
+		r.options.Notify = func(eventType, reason, _ string) { got = append(got, eventType+" "+reason) }
+	}
+	secret := x.secret.DeepCopy()
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, rotateAnnotation, "now")
+	x.put(secret)
+	x.pass(30, 10*time.Second)
+	x.secret = nil
+	x.pass(6, 10*time.Second)
+	if want := []string{"Normal CARotated", "Warning CARepaired"}; !slices.Equal(got, want) {
+		t.Errorf("Got the Events %v, want %v", got, want)
+	}
 }
 
 // TestPhases withholds the new CA from one of three webhooks for an hour.

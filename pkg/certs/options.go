@@ -54,6 +54,22 @@ type Options struct {
 
 	// Metrics may be nil.
 	Metrics *Metrics
+
+	// Notify, if not nil, is called with what an administrator should see: the type (corev1.EventTypeNormal or
+	// corev1.EventTypeWarning), the reason and the message of an Event. It must not block.
+	Notify func(eventType, reason, message string)
+}
+
+// The reasons of the Events that an Authority reports.
+const (
+	EventCARotated  = "CARotated"
+	EventCARepaired = "CARepaired"
+)
+
+func (o *Options) notify(eventType, reason, message string) {
+	if o.Notify != nil {
+		o.Notify(eventType, reason, message)
+	}
 }
 
 // interval is short enough that every replica loads a stored CA before another replica signs with it.

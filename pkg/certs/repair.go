@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -100,6 +101,7 @@ func (a *Authority) create(ctx context.Context) (*CA, error) {
 func (a *Authority) repaired(ctx context.Context, ca *CA, reason string, cause error) *CA {
 	klog.FromContext(ctx).Error(cause, "The stored CA was repaired", "reason", reason, "ca", shortName(ca.signer.cert))
 	a.options.Metrics.repair(reason)
+	a.options.notify(corev1.EventTypeWarning, EventCARepaired, fmt.Sprintf("The stored CA was repaired (%s): %v", reason, cause))
 	a.lost = time.Time{}
 	return ca
 }

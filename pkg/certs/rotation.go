@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -65,6 +66,13 @@ func (a *Authority) advance(ctx context.Context, ca *CA, now time.Time) (*CA, er
 	}
 	klog.FromContext(ctx).Info(s.message, s.logged...)
 	a.options.Metrics.step(s.name)
+	switch s.name {
+	case "promoted":
+		a.options.notify(corev1.EventTypeNormal, EventCARotated, fmt.Sprintf("The CA %s signs. The old CA leaves the webhook configurations at %s.",
+			shortName(stored.signer.cert), now.Add(a.overlap()).UTC().Format(time.RFC3339)))
+	case "superseded":
+		a.options.notify(corev1.EventTypeWarning, EventCARotated, fmt.Sprintf("The CA expired. The CA %s signs.", shortName(stored.signer.cert)))
+	}
 	a.again()
 	return stored, nil
 }

@@ -126,10 +126,13 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	switch {
 	case repair:
 		log.Info("Repaired the registration")
+		r.news.add(EventRepaired, key.kind, key.name)
 	case exists:
 		log.Info("Changed the registration")
+		r.news.add(EventChanged, key.kind, key.name)
 	default:
 		log.Info("Registered")
+		r.news.add(EventRegistered, key.kind, key.name)
 	}
 	return 0, nil
 }

@@ -70,9 +70,13 @@ type Registrar struct {
 	// Report, if not nil, is called with the reason for which nothing is registered,
 	// from time to time.
 	Report func(error)
+	// Notify, if not nil, is called with what an administrator should see: the type (corev1.EventTypeNormal or
+	// corev1.EventTypeWarning), the reason and the message of an Event. It must not block.
+	Notify func(eventType, reason, message string)
 	// noticeTime is the pause between the removals of the two halves of a service.
 	noticeTime time.Duration
 
+	news    news
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
 
@@ -135,6 +139,7 @@ func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 // replica is ready: the API server sends requests to a ready replica, and the
 // replica would answer requests for these services with 404.
 func (r *Registrar) Prepare(ctx context.Context) error {
+	defer r.tell()
 	if err := r.replicas.Join(ctx); err != nil {
 		return err
 	}
@@ -298,6 +303,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.tell()
 	missing := r.hold(stores)
 	owner, refusal, err := r.standing(ctx)
 	if err != nil {

@@ -66,7 +66,9 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 
 // withdraw removes every configuration of this Postern, because nothing may be registered.
 func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store, refusal error) error {
-	if before := r.Status(); before == nil || before.Error() != refusal.Error() {
+	before := r.Status()
+	isNew := before == nil || before.Error() != refusal.Error()
+	if isNew {
 		klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
 	}
 	r.setStatus(refusal)
@@ -80,6 +82,10 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	}
 	err := inOrderOfRemoval(ctx, r.noticeTime, all, r.remove)
 	r.markUnregistered()
+	r.news.take() // The refusal tells it.
+	if isNew {
+		r.tellRefusal(refusal)
+	}
 	return err
 }
 
@@ -118,6 +124,9 @@ func (r *Registrar) remove(ctx context.Context, kind string, u *unstructured.Uns
 	if err == nil {
 		klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", name)
 		r.metrics.forget(kind, name)
+		if _, canary := u.GetAnnotations()[canaryAnnotation]; !canary {
+			r.news.add(EventDeregistered, kind, name)
+		}
 	}
 	return err
 }
@@ -182,6 +191,7 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 		}
 	}
 	defer r.mu.Unlock()
+	defer r.tell()
 	configs, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func (p *process) authority(ctx context.Context) (certs.Source, error) {
 		return nil, err
 	}
 	o := certs.Options{
-		DNSNames: dns, IPs: ips, Clock: clock.RealClock{}, Metrics: certs.NewMetrics(p.registry),
+		DNSNames: dns, IPs: ips, Clock: clock.RealClock{}, Metrics: certs.NewMetrics(p.registry), Notify: p.notices.tell,
 		Validity: p.certificates.servingValidity, CAValidity: p.certificates.caValidity, Settle: p.certificates.settle,
 	}
 	if p.certDir == "" {

@@ -43,6 +43,7 @@ type process struct {
 	metrics    *router.Metrics
 	health     *health
 	registrar  *router.Registrar
+	notices    notices
 	certs      certs.Source
 	// sharedKey is the key of the path if certs has no key.
 	sharedKey []byte

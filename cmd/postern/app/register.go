@@ -8,9 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/router/rollout"
@@ -85,7 +82,11 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 	defer cancel()
 	renewed := make(chan error, 1)
 	go func() { renewed <- replicas.Run(ctx) }()
-	p.registrar.Report = p.events(ctx, replicas)
+	recorder := p.recorder(ctx)
+	p.registrar.Report = func(err error) {
+		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, "NotRegistered", "The webhooks are not registered: %v", err)
+	}
+	p.notices.start(recorder, replicas.Installation)
 	err := p.registrar.Run(ctx, p.probe())
 	cancel()
 	if err != nil {
@@ -107,16 +108,6 @@ func (p *process) probe() func(context.Context) error {
 			return err
 		}
 		return canary(ctx)
-	}
-}
-
-// events returns a func that records why nothing is registered as an Event of this replica.
-func (p *process) events(ctx context.Context, replicas *rollout.Replicas) func(error) {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: p.cluster.client.CoreV1().Events(p.webhookNamespace)})
-	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "postern"})
-	return func(err error) {
-		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, "NotRegistered", "The webhooks are not registered: %v", err)
 	}
 }
 

@@ -119,6 +119,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		return err
 	}
 	p.registrar = router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, p.metrics)
+	p.registrar.Notify = p.notices.tell
 	p.health = &health{
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", prepared.ready}},
 		infos:  []check{{"webhooks", p.registrar.Status}},

@@ -63,11 +63,13 @@ type Replicas struct {
 	options  Options
 	interval time.Duration
 
-	mu     sync.Mutex
-	self   replica
-	owner  *metav1ac.OwnerReferenceApplyConfiguration
-	others map[string]seen
-	ticks  int
+	mu    sync.Mutex
+	self  replica
+	owner *metav1ac.OwnerReferenceApplyConfiguration
+	// deployment is the Deployment of this replica, or nil.
+	deployment *corev1.ObjectReference
+	others     map[string]seen
+	ticks      int
 	// ticked is the renewTime of this replica's Lease at the last tick.
 	ticked string
 	// alone is true if there is no place for Leases. This replica then is the only one that it knows.
@@ -183,7 +185,7 @@ func (r *Replicas) leases() coordinationv1client.LeaseInterface {
 
 // Join writes the Lease of this replica. From then on the other replicas register only what this replica serves.
 func (r *Replicas) Join(ctx context.Context) error {
-	revision, owner, err := r.revision(ctx)
+	at, err := r.find(ctx)
 	if err != nil {
 		return err
 	}
@@ -192,8 +194,8 @@ func (r *Replicas) Join(ctx context.Context) error {
 		return fmt.Errorf("listing the leases of the replicas: %w", err)
 	}
 	r.mu.Lock()
-	r.owner = owner
-	r.self.rank.revision = revision
+	r.owner, r.deployment = at.pod, at.deployment
+	r.self.rank.revision = at.revision
 	if list != nil {
 		for i := range list.Items {
 			r.see(&list.Items[i])
@@ -338,11 +340,11 @@ func (r *Replicas) Run(ctx context.Context) error {
 // renew writes the Lease again, with the revision that the ReplicaSet has now: a rollback gives an old ReplicaSet
 // a new revision.
 func (r *Replicas) renew(ctx context.Context) error {
-	revision, owner, err := r.revision(ctx)
+	at, err := r.find(ctx)
 	if err == nil {
 		r.mu.Lock()
 		// The revision of a ReplicaSet never falls. It cannot be read any more if the ReplicaSet is deleted.
-		r.owner, r.self.rank.revision = owner, max(revision, r.self.rank.revision)
+		r.owner, r.self.rank.revision = at.pod, max(at.revision, r.self.rank.revision)
 		r.refresh()
 		r.mu.Unlock()
 	}
@@ -418,4 +420,19 @@ func (r *Replicas) Reference() *corev1.ObjectReference {
 		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: r.options.Namespace, Name: *r.owner.Name, UID: *r.owner.UID}
 	}
 	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: r.options.Namespace, Name: r.options.Name}
+}
+
+// Installation returns the object that events about all replicas are about: their Deployment, or the object of
+// Reference if there is none. It returns nil if the namespace of the events does not exist.
+func (r *Replicas) Installation() *corev1.ObjectReference {
+	r.mu.Lock()
+	deployment, alone := r.deployment, r.alone
+	r.mu.Unlock()
+	switch {
+	case alone:
+		return nil
+	case deployment != nil:
+		return deployment
+	}
+	return r.Reference()
 }

@@ -351,3 +351,34 @@ func TestRun(t *testing.T) {
 		}
 	}
 }
+
+// TestInstallation checks which object the Events about all replicas are about.
+func TestInstallation(t *testing.T) {
+	client := fake.NewClientset()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: ns, Name: "set", Annotations: map[string]string{revisionOfReplicaSet: "1"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "postern", UID: "uid-of-deployment", Controller: new(true)}},
+	}}
+	deployed(t, client, "pod", "set", 1)
+	if err := client.Tracker().Update(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, rs, ns); err != nil {
+		t.Fatal(err)
+	}
+	deployed(t, client, "bare", "other", 1)
+	for pod, want := range map[string]corev1.ObjectReference{
+		"pod":  {APIVersion: "apps/v1", Kind: "Deployment", Namespace: ns, Name: "postern", UID: "uid-of-deployment"},
+		"bare": {APIVersion: "v1", Kind: "Pod", Namespace: ns, Name: "bare", UID: "uid-of-pod"},
+	} {
+		if got := inPod(t, client, pod, "a").Installation(); got == nil || *got != want {
+			t.Errorf("%s: got %v, want %v", pod, got, want)
+		}
+	}
+	if got := member(t, client, "process", "a").Installation(); got == nil || got.Kind != "Lease" {
+		t.Errorf("Got %v, want the Lease of a replica that runs in no pod", got)
+	}
+	client.PrependReactor("patch", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, ns)
+	})
+	if got := member(t, client, "process", "a").Installation(); got != nil {
+		t.Errorf("Got %v, want nothing without the namespace", got)
+	}
+}

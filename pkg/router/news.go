@@ -1,0 +1,73 @@
+package router
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The reasons of the Events that a Registrar reports.
+const (
+	EventRegistered   = "Registered"
+	EventChanged      = "Changed"
+	EventRepaired     = "Repaired"
+	EventDeregistered = "Deregistered"
+)
+
+// news collects what happened to the configurations. One Event for each reason then tells all of it: recorders drop
+// Events if there are many about an object.
+type news struct {
+	mu       sync.Mutex
+	byReason map[string][]string
+}
+
+func (n *news) add(reason, kind, name string) {
+	half := "mutating "
+	if kind == validatingKind {
+		half = "validating "
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byReason == nil {
+		n.byReason = map[string][]string{}
+	}
+	n.byReason[reason] = append(n.byReason[reason], half+name)
+}
+
+func (n *news) take() map[string][]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.byReason
+	n.byReason = nil
+	return all
+}
+
+// tell reports what happened since the last call.
+func (r *Registrar) tell() {
+	all := r.news.take()
+	for _, reason := range slices.Sorted(maps.Keys(all)) {
+		names := slices.Sorted(slices.Values(all[reason]))
+		if reason == EventRepaired {
+			r.notify(corev1.EventTypeWarning, reason, "Somebody changed or deleted webhook configurations, which were repaired: "+strings.Join(names, ", "))
+		} else {
+			r.notify(corev1.EventTypeNormal, reason, reason+" webhook configurations: "+strings.Join(names, ", "))
+		}
+	}
+}
+
+// tellRefusal reports once why nothing may be registered. No Event can be created in a terminating namespace.
+func (r *Registrar) tellRefusal(refusal error) {
+	if !errors.Is(refusal, errNamespaceGone) {
+		r.notify(corev1.EventTypeNormal, EventDeregistered, "The webhooks are not registered: "+refusal.Error())
+	}
+}
+
+func (r *Registrar) notify(eventType, reason, message string) {
+	if r.Notify != nil {
+		r.Notify(eventType, reason, message)
+	}
+}

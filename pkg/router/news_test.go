@@ -1,0 +1,94 @@
+package router
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// TestNews checks the Events of a registration, a change, a repair and the removals.
+func TestNews(t *testing.T) {
+	const both = "mutating postern-pods, validating postern-pods"
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	var got []string
+	r.Notify = func(eventType, reason, message string) { got = append(got, eventType+" "+reason+": "+message) }
+	want := func(step string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got the Events %q, want %q", step, got, want)
+		}
+		got = nil
+	}
+	mustSync(t, r, c)
+	want("registered", "Normal Registered: Registered webhook configurations: "+both)
+	mustSync(t, r, c)
+	want("nothing happened")
+	r.deployment.Timeout *= 2
+	mustSync(t, r, c)
+	// The validating half has a time-out of its own.
+	want("another time-out", "Normal Changed: Changed webhook configurations: mutating postern-pods")
+	mustSync(t, r, c)
+	edited := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
+	webhookField("Ignore", "failurePolicy")(edited)
+	if err := c.Tracker().Update(resources()[mutatingKind], edited, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Tracker().Delete(resources()[validatingKind], "", "postern-pods"); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, r, c)
+	want("edited and deleted", "Warning Repaired: Somebody changed or deleted webhook configurations, which were repaired: "+both)
+	if err := r.Leave(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	want("the last replica left", "Normal Deregistered: Deregistered webhook configurations: "+both)
+}
+
+// TestNewsOfARefusal checks that an uninstall is reported once, and that nothing is reported in a terminating namespace,
+// where no Event can be created.
+func TestNewsOfARefusal(t *testing.T) {
+	marked, dying := ourNamespace(), ourNamespace()
+	marked.SetAnnotations(map[string]string{UninstalledAnnotation: "true"})
+	dying.SetDeletionTimestamp(&metav1.Time{Time: metav1.Now().Time})
+	for name, tc := range map[string]struct {
+		namespace *unstructured.Unstructured
+		want      []string
+	}{
+		"uninstalled": {marked, []string{"Normal Deregistered: The webhooks are not registered: postern was uninstalled: " +
+			"run kubectl annotate namespace postern-system postern.dev/uninstalled- to install it again"}},
+		"terminating": {dying, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, ourNamespace())
+			r := newRegistrar(t, c, nil)
+			mustSync(t, r, c)
+			var got []string
+			r.Notify = func(eventType, reason, message string) { got = append(got, eventType+" "+reason+": "+message) }
+			if err := c.Tracker().Update(namespaces, tc.namespace, ""); err != nil {
+				t.Fatal(err)
+			}
+			mustSync(t, r, c)
+			mustSync(t, r, c)
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("Got the Events %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestNewsWithoutCanaries checks that the removal of a dead replica's canary is not reported.
+func TestNewsWithoutCanaries(t *testing.T) {
+	canary := other(validatingKind, "postern-canary-dead")
+	canary.SetAnnotations(map[string]string{canaryAnnotation: "dead"})
+	c := newCluster(t, ourNamespace(), canary)
+	r := newRegistrar(t, c, nil)
+	var reasons []string
+	r.Notify = func(_, reason, _ string) { reasons = append(reasons, reason) }
+	mustSync(t, r, c)
+	if c.registered(t, validatingKind, "postern-canary-dead") != nil || !slices.Equal(reasons, []string{EventRegistered}) {
+		t.Errorf("Got the Events %v, want the canary removed and only what was registered reported", reasons)
+	}
+}
