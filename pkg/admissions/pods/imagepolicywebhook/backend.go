@@ -25,6 +25,9 @@ const (
 	requestTimeout = 30 * time.Second
 	// attempts is the number of requests for one review if the backend sends no Retry-After header.
 	attempts = 5
+	// closedIdle is the text of an error of net/http that is not exported: the backend closed an idle connection while
+	// the request was sent on it. net/http repeats only requests without a body.
+	closedIdle = "http: server closed idle connection"
 	// maxRedirects is the limit of net/http.
 	maxRedirects = 10
 )
@@ -123,6 +126,7 @@ func pauseAfter(err error, backoff *wait.Backoff) (time.Duration, bool) {
 // closed without an answer, such as those of a backend that was restarted.
 func isTransient(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err) ||
+		strings.Contains(err.Error(), closedIdle) ||
 		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
