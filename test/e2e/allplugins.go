@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,14 +49,14 @@ func pluginsOf(ctx context.Context, binary string) ([]string, error) {
 	return strings.Split(string(found[1]), ", "), nil
 }
 
-// Plugins returns the names of all plugins.
+// Plugins returns the names of all plugins. The caller may modify the list.
 func (s *Suite) Plugins(tb testing.TB) []string {
 	tb.Helper()
 	s.once.Do(func() { s.paths, s.err = build(tb.Context()) })
 	if s.err != nil {
 		tb.Fatal(s.err)
 	}
-	return s.paths.plugins
+	return slices.Clone(s.paths.plugins)
 }
 
 // AllPlugins returns the options of a Postern that runs every plugin, and exempts the same namespace as the manifests.
