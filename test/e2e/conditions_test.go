@@ -111,7 +111,7 @@ func (w *world) requests(t *testing.T) map[string][]sent {
 	t.Helper()
 	out := map[string][]sent{}
 	for _, all := range []map[string][]sent{
-		w.namespaceRequests(), w.podRequests(t), w.nodeRequests(t), w.storageRequests(t), w.certificateRequests(t), w.networkRequests(), w.eventRequests(),
+		w.namespaceRequests(), w.podRequests(t), w.nodeRequests(t), w.storageRequests(t), w.certificateRequests(t), w.networkRequests(), w.eventRequests(), w.quotaRequests(),
 	} {
 		maps.Copy(out, all)
 	}
@@ -130,33 +130,35 @@ func (w *world) lease(ctx context.Context) error {
 	return err
 }
 
+func (w *world) changeSecret(ctx context.Context) error {
+	_, err := w.Admin.CoreV1().Secrets(w.namespace).Patch(ctx, "secret", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	return err
+}
+
+func (w *world) makeAnyNamespace(ctx context.Context) error {
+	_, err := w.Admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "sent-"}}, dryRun())
+	return err
+}
+
 func (w *world) namespaceRequests() map[string][]sent {
-	makeNamespace := func(ctx context.Context) error {
-		_, err := w.Admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "sent-"}}, dryRun())
-		return err
-	}
 	deleteNamespace := func(name string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			return w.Admin.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		}
 	}
-	changeSecret := func(ctx context.Context) error {
-		_, err := w.Admin.CoreV1().Secrets(w.namespace).Patch(ctx, "secret", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
-		return err
-	}
 	return map[string][]sent{
 		"NamespaceAutoProvision": {
 			{"a ConfigMap is created", 1, w.configMap(metav1.CreateOptions{})},
 			{"a ConfigMap is created in a dry run", 0, w.configMap(dryRun())},
-			{"a Secret is changed", 0, changeSecret},
+			{"a Secret is changed", 0, w.changeSecret},
 			{"a lease is created", 0, w.lease},
-			{"a namespace is created", 0, makeNamespace},
+			{"a namespace is created", 0, w.makeAnyNamespace},
 		},
 		"NamespaceLifecycle": {
 			{"a ConfigMap is created", 1, w.configMap(dryRun())},
-			{"a Secret is changed", 0, changeSecret},
+			{"a Secret is changed", 0, w.changeSecret},
 			{"a lease is created", 0, w.lease},
-			{"a namespace is created", 0, makeNamespace},
+			{"a namespace is created", 0, w.makeAnyNamespace},
 			{"a namespace is deleted", 0, deleteNamespace(w.namespace)},
 			{"a namespace is deleted that cannot be", 1, func(ctx context.Context) error {
 				forever := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "forever"}}
@@ -168,9 +170,9 @@ func (w *world) namespaceRequests() map[string][]sent {
 		},
 		"NamespaceExists": {
 			{"a ConfigMap is created", 1, w.configMap(dryRun())},
-			{"a Secret is changed", 1, changeSecret},
+			{"a Secret is changed", 1, w.changeSecret},
 			{"a lease is created", 0, w.lease},
-			{"a namespace is created", 0, makeNamespace},
+			{"a namespace is created", 0, w.makeAnyNamespace},
 			{"a namespace is deleted", 0, deleteNamespace(w.namespace)},
 		},
 	}
@@ -230,6 +232,28 @@ func (w *world) eventRequests() map[string][]sent {
 			{"an event is written", 1, event(metav1.CreateOptions{})},
 			{"an event is written in a dry run", 0, event(dryRun())},
 			{"a ConfigMap is created", 0, w.configMap(dryRun())},
+		},
+	}
+}
+
+// quotaRequests returns the requests for ResourceQuota, which any new object in a namespace may concern.
+func (w *world) quotaRequests() map[string][]sent {
+	patchPod := func(patch string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := w.Admin.CoreV1().Pods(w.namespace).Patch(ctx, "standing", types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}
+	}
+	return map[string][]sent{
+		"ResourceQuota": {
+			{"a ConfigMap is created", 1, w.configMap(metav1.CreateOptions{})},
+			{"a ConfigMap is created in a dry run", 1, w.configMap(dryRun())},
+			{"a Secret is changed", 0, w.changeSecret},
+			{"a lease is created", 0, w.lease},
+			{"a namespace is created", 0, w.makeAnyNamespace},
+			{"a pod gets a label", 0, patchPod(`{"metadata":{"labels":{"a":"b"}}}`)},
+			{"a pod gets a deadline", 1, patchPod(`{"spec":{"activeDeadlineSeconds":60}}`)},
+			{"a claim grows", 1, w.patchClaim(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)},
 		},
 	}
 }

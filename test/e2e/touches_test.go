@@ -89,6 +89,9 @@ func (w *world) touches(t *testing.T) map[string]func(context.Context) {
 				{APIVersion: "example.com/v1", Kind: "Unknown", Name: "x", UID: "x", BlockOwnerDeletion: &yes},
 			}}}, dry)
 		},
+		"quota": func(ctx context.Context) {
+			_, _ = w.Admin.CoreV1().ConfigMaps(w.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "touch"}}, dry)
+		},
 		"events": func(ctx context.Context) {
 			_, _ = w.Admin.CoreV1().Events(w.namespace).Create(ctx, &corev1.Event{
 				ObjectMeta:     metav1.ObjectMeta{GenerateName: "touch-"},

@@ -26,10 +26,15 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
+	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/router"
 )
+
+// handlerPause is the time that the event handlers of an informer get after the informer has synced. There is no way to
+// ask for the handlers that a plugin of kube-apiserver has added.
+const handlerPause = 100 * time.Millisecond
 
 // registered returns all plugins that kube-apiserver has.
 func registered() *admission.Plugins {
@@ -62,7 +67,7 @@ func newInTree(t *testing.T, name string, c *admittest.Case) (*inTree, error) {
 	t.Cleanup(env.Close)
 	var config io.Reader
 	if env.Config != nil {
-		config = bytes.NewReader(env.Config)
+		config = bytes.NewReader(ofInTree(t, name, env.Config))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	authz := accessReviews{env}
@@ -87,7 +92,27 @@ func newInTree(t *testing.T, name string, c *admittest.Case) (*inTree, error) {
 			t.Fatalf("The informer of %v did not sync", kind)
 		}
 	}
+	if name == "ResourceQuota" {
+		// Its evaluator of ResourceClaims learns of DeviceClasses in an event handler, a moment after the informer.
+		time.Sleep(handlerPause)
+	}
 	return &inTree{env, plugin}, nil
+}
+
+// ofInTree returns the configuration for the plugin of kube-apiserver. ResourceQuota in kube-apiserver has no field mode.
+// It does what Postern's plugin does in the mode charge.
+func ofInTree(t *testing.T, name string, config []byte) []byte {
+	t.Helper()
+	var fields map[string]any
+	if name != "ResourceQuota" || yaml.Unmarshal(config, &fields) != nil || fields["mode"] != "charge" {
+		return config
+	}
+	delete(fields, "mode")
+	config, err := yaml.Marshal(fields)
+	if err != nil {
+		t.Fatalf("Encoding the configuration: %v", err)
+	}
+	return config
 }
 
 // setFeatures sets the feature gates of the case in the global gates of the process, which plugins of

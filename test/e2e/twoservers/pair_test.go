@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -23,7 +24,8 @@ import (
 // pair holds the two API servers that are compared for a plugin.
 type pair struct {
 	*file
-	plugin, config  string
+	plugin          string
+	configs         configs
 	inTree, postern *server
 	webhook         *e2e.Postern
 	// called is the scenario whose set-up already exists on the server with Postern.
@@ -42,23 +44,35 @@ func (f *file) needsBefore() bool {
 // backendPlaceholder stands in a configuration for the path of a kubeconfig for an e2e.ImageBackend.
 const backendPlaceholder = "{backend}"
 
-// write writes the plugin's configuration, if any, to a file for --admission-control-config-file and returns the
-// name of the file.
-func (f *file) write(t *testing.T, plugin string) string {
+// configs are the paths of the files for --admission-control-config-file, or empty.
+type configs struct{ inTree, postern string }
+
+// write writes the plugin's configurations, if any, to files and returns their paths.
+func (f *file) write(t *testing.T, plugin string) configs {
 	t.Helper()
 	if f.Configuration == nil {
-		return ""
+		return configs{}
 	}
-	configuration := f.Configuration
-	if bytes.Contains(configuration, []byte(backendPlaceholder)) {
-		configuration = bytes.ReplaceAll(configuration, []byte(backendPlaceholder), []byte(e2e.StartImageBackend(t).Kubeconfig))
+	path := writeConfiguration(t, plugin, f.Configuration)
+	if f.PosternConfiguration == nil {
+		return configs{path, path}
 	}
+	ours := maps.Clone(f.Configuration)
+	maps.Copy(ours, f.PosternConfiguration)
+	return configs{path, writeConfiguration(t, plugin, ours)}
+}
+
+func writeConfiguration(t *testing.T, plugin string, configuration object) string {
+	t.Helper()
 	data, err := yaml.Marshal(object{
 		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
 		"plugins": []object{{"name": plugin, "configuration": configuration}},
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if bytes.Contains(data, []byte(backendPlaceholder)) {
+		data = bytes.ReplaceAll(data, []byte(backendPlaceholder), []byte(e2e.StartImageBackend(t).Kubeconfig))
 	}
 	path := filepath.Join(t.TempDir(), "admission.yaml")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -75,12 +89,12 @@ func (p *pair) gates() []string {
 	return []string{"--feature-gates=" + p.FeatureGates}
 }
 
-// ofPlugin returns the flags of the two processes that run the plugin: the in-tree API server and Postern.
-func (p *pair) ofPlugin() []string {
-	if p.config == "" {
+// ofPlugin returns the flags of a process that runs the plugin: the in-tree API server or Postern.
+func (p *pair) ofPlugin(config string) []string {
+	if config == "" {
 		return p.PluginFlags
 	}
-	return append([]string{"--admission-control-config-file=" + p.config}, p.PluginFlags...)
+	return append([]string{"--admission-control-config-file=" + config}, p.PluginFlags...)
 }
 
 // without returns the flags of an API server on which the in-tree plugin is disabled.
@@ -90,7 +104,7 @@ func (p *pair) without() []string {
 
 // with returns the flags of an API server on which the in-tree plugin is enabled.
 func (p *pair) with() []string {
-	return slices.Concat(p.APIServerFlags, p.gates(), []string{"--enable-admission-plugins=" + p.plugin}, p.ofPlugin())
+	return slices.Concat(p.APIServerFlags, p.gates(), []string{"--enable-admission-plugins=" + p.plugin}, p.ofPlugin(p.configs.inTree))
 }
 
 // start starts both servers in parallel, and then Postern. The objects that must exist before the plugin is enabled
@@ -195,7 +209,7 @@ func (p *pair) prepare(t *testing.T) {
 
 func (p *pair) startPostern(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
-	flags := slices.Concat([]string{"--api-server-plugins=none"}, p.gates(), p.ofPlugin())
+	flags := slices.Concat([]string{"--api-server-plugins=none"}, p.gates(), p.ofPlugin(p.configs.postern))
 	c.Grant(t, "--enable-admission-plugins="+p.plugin)
 	p.webhook = c.LaunchPostern(t, e2e.Options{Plugins: []string{p.plugin}, Flags: flags})
 	p.webhook.AwaitReady(t)

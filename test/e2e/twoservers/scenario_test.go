@@ -1,7 +1,6 @@
 package twoservers
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,9 +20,11 @@ type file struct {
 	FeatureGates string `json:"featureGates"`
 	// PluginFlags are the flags of the plugin. They are passed to the in-tree API server and to Postern.
 	PluginFlags []string `json:"pluginFlags"`
-	// Configuration is the configuration of the plugin. The in-tree API server and Postern read the same file.
-	Configuration json.RawMessage `json:"configuration"`
-	Scenarios     []scenario      `json:"scenarios"`
+	// Configuration is the configuration of the plugin, for the in-tree API server and for Postern.
+	Configuration object `json:"configuration"`
+	// PosternConfiguration holds additional fields of the configuration, which only Postern's plugin has.
+	PosternConfiguration object     `json:"posternConfiguration"`
+	Scenarios            []scenario `json:"scenarios"`
 }
 
 // scenario is a sequence of requests in its own namespace. It is played on both servers.

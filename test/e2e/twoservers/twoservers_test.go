@@ -26,7 +26,7 @@ func TestTwoServers(t *testing.T) {
 		t.Run(plugin, func(t *testing.T) {
 			t.Parallel()
 			f := load(t, plugin)
-			p := &pair{file: f, plugin: plugin, config: f.write(t, plugin)}
+			p := &pair{file: f, plugin: plugin, configs: f.write(t, plugin)}
 			p.start(t)
 			for i := range f.Scenarios {
 				s := &f.Scenarios[i]
