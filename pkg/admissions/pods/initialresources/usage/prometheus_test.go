@@ -2,7 +2,10 @@ package usage
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,10 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // series is a series of samples of cAdvisor, one each minute.
@@ -140,8 +145,8 @@ func serve(t *testing.T, server string, all []series) string {
 	listener.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, server, "--config.file="+config, "--storage.tsdb.path="+data, "--storage.tsdb.retention.time=40d", "--web.listen-address="+address)
-	var log strings.Builder
-	cmd.Stderr = &log
+	var said strings.Builder
+	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +154,7 @@ func serve(t *testing.T, server string, all []series) string {
 		cancel()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Log(log.String())
+			t.Log(said.String())
 		}
 	})
 	for range 300 {
@@ -235,4 +240,92 @@ func TestNonsense(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheConnectionIsVerified has a server with TLS and a token, and another server to which it redirects.
+func TestTheConnectionIsVerified(t *testing.T) {
+	var stolen atomic.Int64
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
+	defer thief.Close()
+	var redirect atomic.Bool
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer secret":
+			w.WriteHeader(http.StatusUnauthorized)
+		case redirect.Load():
+			http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
+		default:
+			_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"scalar","result":[1,"40"]}}`))
+		}
+	}))
+	defer s.Close()
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	write := func(name, content string) string {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	ca := write("ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	token, wrong := write("token", "secret\n"), write("token", "wrong")
+	for name, tc := range map[string]struct {
+		config   PrometheusConfig
+		redirect bool
+		works    bool
+	}{
+		"all is well":        {config: PrometheusConfig{CAFile: ca, BearerTokenFile: token}, works: true},
+		"another name":       {config: PrometheusConfig{CAFile: ca, BearerTokenFile: token, ServerName: "example.com"}, works: true},
+		"a name of nobody":   {config: PrometheusConfig{CAFile: ca, BearerTokenFile: token, ServerName: "nobody"}},
+		"an unknown CA":      {config: PrometheusConfig{BearerTokenFile: token}},
+		"no token":           {config: PrometheusConfig{CAFile: ca}},
+		"another token":      {config: PrometheusConfig{CAFile: ca, BearerTokenFile: wrong}},
+		"to somewhere else":  {config: PrometheusConfig{CAFile: ca, BearerTokenFile: token}, redirect: true},
+		"with another query": {config: PrometheusConfig{CAFile: ca, BearerTokenFile: token, Queries: map[corev1.ResourceName]Queries{"cpu": {Samples: "f($image,$namespace,$window)"}}}, works: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redirect.Store(tc.redirect)
+			tc.config.URL = s.URL
+			source, err := NewPrometheus(tc.config, 90, 5*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := source.Percentile(t.Context(), Query{corev1.ResourceCPU, Image{name: "a"}, "", week})
+			if (err == nil) != tc.works || tc.works && got.Samples != 40 {
+				t.Errorf("Got %+v and error %v, want it to work: %t", got, err, tc.works)
+			}
+		})
+	}
+	if stolen.Load() != 0 {
+		t.Error("The query was sent to another server")
+	}
+}
+
+// TestDocumentedQueries compares the default queries with those in the README.
+func TestDocumentedQueries(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := range strings.SplitSeq(string(readme), "```") {
+		text, ok := strings.CutPrefix(block, "yaml\n")
+		if !ok || !strings.Contains(text, "queries:") {
+			continue
+		}
+		var documented struct {
+			Prometheus PrometheusConfig `json:"prometheus"`
+		}
+		if err := yaml.UnmarshalStrict([]byte(text), &documented); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range defaultQueries() {
+			got := documented.Prometheus.Queries[name]
+			without := strings.NewReplacer(" ", "", "\n", "")
+			if without.Replace(got.Usage) != without.Replace(want.Usage) || without.Replace(got.Samples) != without.Replace(want.Samples) {
+				t.Errorf("%s: the README has %q, want %q", name, got, want)
+			}
+		}
+		return
+	}
+	t.Error("The README has no queries")
 }
