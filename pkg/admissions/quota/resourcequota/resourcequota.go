@@ -126,7 +126,8 @@ func denial(r *admit.Request, err error) error {
 	if uncovered, ok := errors.AsType[*usage.UncoveredScopesError](err); ok {
 		return admit.ForbiddenAs(r, uncovered)
 	}
-	if _, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // an API error of our own client is wrapped
+	// Not errors.As: an API error of our own client is wrapped, and is a failure.
+	if _, ok := err.(apierrors.APIStatus); ok {
 		return admit.Deny(err)
 	}
 	return err

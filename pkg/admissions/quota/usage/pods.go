@@ -2,6 +2,7 @@ package usage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -203,8 +204,12 @@ func (e podEvaluator) inScope(scope corev1.ScopedResourceSelectorRequirement, ob
 			return Selects(scope)
 		}
 		return Selects(scope, pod.Spec.PriorityClassName)
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		// A scope of PersistentVolumeClaims.
+		return false, nil
+	default:
+		return false, nil
 	}
-	return false, nil
 }
 
 // hasDeadline reports whether a pod is in the scope Terminating: it ends by itself.
@@ -223,8 +228,8 @@ func looksIntoOtherNamespaces(affinity *corev1.Affinity) bool {
 		required, preferred = a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	if a := affinity.PodAntiAffinity; a != nil {
-		required = append(required[:len(required):len(required)], a.RequiredDuringSchedulingIgnoredDuringExecution...)
-		preferred = append(preferred[:len(preferred):len(preferred)], a.PreferredDuringSchedulingIgnoredDuringExecution...)
+		required = append(slices.Clip(required), a.RequiredDuringSchedulingIgnoredDuringExecution...)
+		preferred = append(slices.Clip(preferred), a.PreferredDuringSchedulingIgnoredDuringExecution...)
 	}
 	for i := range required {
 		if crossesNamespaces(&required[i]) {
