@@ -205,9 +205,11 @@ func (e podEvaluator) inScope(scope corev1.ScopedResourceSelectorRequirement, ob
 		}
 		return Selects(scope, pod.Spec.PriorityClassName)
 	case corev1.ResourceQuotaScopeVolumeAttributesClass:
-		// Only claims have this scope.
+		// A scope of PersistentVolumeClaims.
+		return false, nil
+	default:
+		return false, nil
 	}
-	return false, nil
 }
 
 // hasDeadline reports whether a pod is in the scope Terminating: it ends by itself.
