@@ -69,6 +69,7 @@ fmt: ## Format every module
 
 .PHONY: unit
 unit: ## Unit tests
+	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
 	@set -e; for module in $(UNIT_MODULES); do echo "unit $$module"; (cd $$module && go test -race ./...); done
 
 .PHONY: parity
