@@ -71,6 +71,7 @@ fmt: ## Format every module
 unit: ## Unit tests
 	@command -v prometheus >/dev/null || \
 		echo "unit: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
+	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
 	@set -e; for module in $(UNIT_MODULES); do echo "unit $$module"; (cd $$module && go test -race ./...); done
 
 .PHONY: parity

@@ -109,6 +109,7 @@ type Registrar struct {
 func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
 	r := &Registrar{client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime}
 	r.setStatus(errNotReached)
+	r.markUnregistered() // A replica that never gets as far as Run is seen in the metrics too.
 	return r
 }
 
@@ -160,7 +161,6 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 // until ctx ends. probe checks whether a request from the API server would reach
 // Postern.
 func (r *Registrar) Run(ctx context.Context, probe func(context.Context) error) error {
-	r.markUnregistered()
 	events := make(chan *unstructured.Unstructured, 16)
 	stores := map[string]cache.Store{}
 	namespace, err := r.watch(ctx, namespaces, events, func(o *metav1.ListOptions) {

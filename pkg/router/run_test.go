@@ -82,6 +82,7 @@ func TestRunRegistersWhenReachable(t *testing.T) {
 	r.reached = false
 	registry := metrics.NewKubeRegistry()
 	r.metrics = NewMetrics(registry)
+	r.markUnregistered() // As NewRegistrar does.
 	registered := func() (out []float64) {
 		families, err := registry.Gather()
 		if err != nil {

@@ -103,7 +103,6 @@ func TestPolicySchema(t *testing.T) {
 		"no runtime classes":                          {spec: `{runtimeClass: {}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			got, err := policies.Create(t.Context(), policyWith(t, "schema", tc.spec), dryRun())
 			switch {
 			case tc.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want)):

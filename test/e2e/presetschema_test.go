@@ -74,7 +74,6 @@ func TestPresetSchema(t *testing.T) {
 		"a quantity that is no number": {"{volumes: [{name: a, emptyDir: {sizeLimit: much}}]}", "spec.volumes[0].emptyDir.sizeLimit"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			got, err := presets.Create(t.Context(), presetWith(t, "schema", tc.spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 			switch {
 			case tc.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want)):
@@ -90,7 +89,6 @@ func TestPresetSchema(t *testing.T) {
 		})
 	}
 	t.Run("a field that does not exist", func(t *testing.T) {
-		t.Parallel()
 		strict := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 		_, err := presets.Create(t.Context(), presetWith(t, "schema", "{envs: [], "+env+"}"), strict)
 		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.envs"`) {
@@ -98,7 +96,6 @@ func TestPresetSchema(t *testing.T) {
 		}
 	})
 	t.Run("a name that is too long", func(t *testing.T) {
-		t.Parallel()
 		if _, err := presets.Create(t.Context(), presetWith(t, strings.Repeat("a", 53), "{"+env+"}"), dryRun()); err != nil {
 			t.Errorf("A name with 53 characters: %v", err)
 		}

@@ -79,7 +79,8 @@ func build(ctx context.Context) (paths, error) {
 }
 
 // Lend lends the test a control plane with the namespace postern-system. Terminating namespaces are the only objects
-// of earlier tests in it. The control plane is returned to the suite when the test ends.
+// of earlier tests in it. The control plane is returned to the suite when the test ends. Such a test
+// has no parallel subtests: they would wait for a turn of tests that wait for a control plane.
 func (s *Suite) Lend(tb testing.TB) *Cluster {
 	tb.Helper()
 	c := <-s.free
