@@ -49,7 +49,7 @@ func TestInitialResources(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
 	ns := c.Namespace(t)
-	c.StartPostern(t, estimating(t, `{file: {usage: [{image: app, cpu: 250m, memory: 300Mi}, {image: sidecar, cpu: 10m}]}}`))
+	c.StartPostern(t, estimating(t, `{file: {usage: [{image: app, cpu: 250m, memory: 300M}, {image: sidecar, cpu: 10m}]}}`))
 	const set = "Initial Resources plugin set: "
 	pods := c.Admin.CoreV1().Pods(ns)
 	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
@@ -57,7 +57,7 @@ func TestInitialResources(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return requested(made, "250m", "300Mi", set+"cpu, memory request for container app")
+		return requested(made, "250m", "300M", set+"cpu, memory request for container app")
 	})
 	inject := e2e.StartWebhook(t, `[{"op": "add", "path": "/spec/initContainers", "value":
 		[{"name": "sidecar", "image": "sidecar", "restartPolicy": "Always"}]}]`)
@@ -67,7 +67,7 @@ func TestInitialResources(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Creating a pod: %v", err)
 	}
-	if err := requested(made, "250m", "300Mi", set+"cpu request for init container sidecar; cpu, memory request for container app"); err != nil {
+	if err := requested(made, "250m", "300M", set+"cpu request for init container sidecar; cpu, memory request for container app"); err != nil {
 		t.Error(err)
 	}
 	if got := made.Spec.InitContainers[0].Resources.Requests.Cpu().String(); got != "10m" {
