@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -102,6 +103,10 @@ func (p *plugin) failed(ctx context.Context, r *admit.Request, err error) error 
 	if p.defaultAllow {
 		r.Audit(failedOpen, "true")
 		return nil
+	}
+	// Upstream: an error that is Forbidden already, because the backend answered 403, is the whole message.
+	if apierrors.IsForbidden(err) {
+		err = admit.Deny(err)
 	}
 	return admit.Forbidden(r, err)
 }
