@@ -69,7 +69,17 @@ var (
 
 // elsewhere are flags of other programs, which documents name without their program.
 var elsewhere = map[string]string{
-	"max-request-bytes":  "etcd",
+	"max-request-bytes": "etcd",
+
+	"resource-quota-sync-period": "kube-controller-manager",
+	"query":                      "prometheus",
+	// InitialResources in Kubernetes 1.10.
+	"ir-influxdb-host": "kube-apiserver",
+	"ir-user":          "kube-apiserver",
+	"ir-password":      "kube-apiserver",
+	"ir-dbname":        "kube-apiserver",
+	"ir-hawkular":      "kube-apiserver",
+
 	"authorization-mode": "kube-apiserver",
 	"force":              "kubectl",
 	"image-pull-policy":  "kubectl",
