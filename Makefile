@@ -67,6 +67,10 @@ fmt: ## Format every module
 	@set -e; for module in $(MODULES); do echo "fmt $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) fmt --config "$(CURDIR)/.golangci.yml" ./...); done
 
+.PHONY: generate
+generate: ## Write what is generated: parts of the Helm chart, and the manifests
+	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests)$$' . -update
+
 .PHONY: unit
 unit: ## Unit tests
 	@command -v prometheus >/dev/null || \

@@ -5,15 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -24,32 +21,6 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/router"
 )
-
-// TestInstallerRoles compares installer/rbac.yaml with what the rbac command prints for the arguments of the Deployment
-// in installer/postern.yaml.
-func TestInstallerRoles(t *testing.T) {
-	var d appsv1.Deployment
-	for _, doc := range documents(t, readFile(t, "postern.yaml")) {
-		if bytes.Contains(doc, []byte("kind: Deployment")) {
-			if err := yaml.UnmarshalStrict(doc, &d); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	want := printed(t, d.Spec.Template.Spec.Containers[0].Args...)
-	if diff := cmp.Diff(want, string(readFile(t, "rbac.yaml"))); diff != "" {
-		t.Errorf("installer/rbac.yaml is not what postern rbac prints (- want, + got):\n%s", diff)
-	}
-}
-
-func readFile(t *testing.T, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "..", "installer", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
 
 // printed returns the output of the rbac command.
 func printed(t *testing.T, args ...string) string {

@@ -1,0 +1,204 @@
+package helm
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+)
+
+// variants are values under which every line of the templates is rendered.
+func variants(t *testing.T) map[string]values {
+	t.Helper()
+	out := map[string]values{
+		"default": {},
+		"all": {
+			"plugins": everyPlugin(), "configuration": values{"AlwaysDeny": values{"namespaces": []any{"frozen"}}, "PodNodeSelector": values{"podNodeSelectorPluginConfig": values{"clusterDefaultNodeSelector": "a=b"}}},
+			"disabledPlugins": []any{"Priority"}, "apiServerPlugins": []any{"none"}, "featureGates": values{"PodLevelResources": false},
+			"failurePolicy": "Ignore", "webhookTimeoutSeconds": 5, "image": values{"digest": "sha256:" + strings.Repeat("0", 64), "pullSecrets": []any{"x"}},
+			"nodeSelector": values{"a": "b"}, "tolerations": []any{values{"operator": "Exists"}}, "affinity": values{"nodeAffinity": values{}},
+			"podAnnotations": values{"a": "b"}, "podLabels": values{"a": "b"}, "serviceAccount": values{"annotations": values{"a": "b"}},
+			"certificates": values{"certManager": values{"enabled": true}}, "networkPolicy": values{"enabled": true, "from": []any{values{"ipBlock": values{"cidr": "10.0.0.0/8"}}}},
+			"metrics":       values{"authorization": true, "serviceMonitor": values{"enabled": true, "labels": values{"a": "b"}}},
+			"resourceQuota": values{"enabled": true}, "namespace": values{"create": true}, "extraArgs": []any{"--v=2"}, "hostNetwork": true,
+		},
+		"certificate": {"certificates": values{"secretName": "x"}},
+	}
+	presets, err := filepath.Glob(filepath.Join(chartDir(), "values-*.yaml"))
+	if err != nil || len(presets) < 4 {
+		t.Fatalf("Got the presets %v, %v", presets, err)
+	}
+	for _, path := range presets {
+		v, err := chartutil.ReadValuesFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[filepath.Base(path)] = v
+	}
+	return out
+}
+
+// TestObjects decodes all rendered objects strictly, and has the arguments of the Deployment checked.
+func TestObjects(t *testing.T) {
+	types := map[string]func() any{
+		"Namespace": func() any { return &corev1.Namespace{} }, "ServiceAccount": func() any { return &corev1.ServiceAccount{} },
+		"Service": func() any { return &corev1.Service{} }, "ConfigMap": func() any { return &corev1.ConfigMap{} },
+		"ResourceQuota": func() any { return &corev1.ResourceQuota{} }, "Deployment": func() any { return &appsv1.Deployment{} },
+		"PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} }, "NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
+	}
+	for name, v := range variants(t) {
+		t.Run(name, func(t *testing.T) {
+			seen := map[string]bool{}
+			texts := mustRender(t, "elsewhere", v)
+			for file, text := range texts {
+				if file == "NOTES.txt" {
+					continue
+				}
+				for _, doc := range documents(t, text) {
+					var object metav1.PartialObjectMetadata
+					if err := yaml.Unmarshal(doc, &object); err != nil || object.Kind == "" || object.Name == "" {
+						t.Fatalf("%s: %v: %s", file, err, doc)
+					}
+					seen[object.Kind] = true
+					if strings.HasSuffix(object.Kind, "WebhookConfiguration") {
+						t.Errorf("The chart has a %s, want none: Postern registers what it serves", object.Kind)
+					}
+					if decode, ok := types[object.Kind]; ok {
+						if err := yaml.UnmarshalStrict(doc, decode()); err != nil {
+							t.Errorf("%s: %v", file, err)
+						}
+					}
+				}
+			}
+			printed(t, arguments(t, texts)...)
+			if name != "all" {
+				return
+			}
+			for kind := range types {
+				if !seen[kind] {
+					t.Errorf("There is no %s", kind)
+				}
+			}
+		})
+	}
+}
+
+// TestConfiguration has Postern check the configuration file of the chart.
+func TestConfiguration(t *testing.T) {
+	configuration := func(selector string) values {
+		return values{"plugins": []any{"PodNodeSelector"}, "configuration": values{"PodNodeSelector": values{"podNodeSelectorPluginConfig": values{"clusterDefaultNodeSelector": selector}}}}
+	}
+	texts := mustRender(t, namespace, configuration("pool=general"))
+	var m corev1.ConfigMap
+	if err := yaml.UnmarshalStrict([]byte(texts["configmap.yaml"]), &m); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "admission.yaml")
+	if err := os.WriteFile(path, []byte(m.Data["admission.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := postern(t, "check-config", path); code != 0 {
+		t.Errorf("postern check-config: exit code %d: %s%s\n%s", code, out, errs, m.Data["admission.yaml"])
+	}
+	sum := func(texts map[string]string) string {
+		var d appsv1.Deployment
+		if err := yaml.UnmarshalStrict([]byte(texts["deployment.yaml"]), &d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Spec.Template.Annotations["checksum/configuration"]
+	}
+	one, same, other := sum(texts), sum(mustRender(t, namespace, configuration("pool=general"))), sum(mustRender(t, namespace, configuration("pool=other")))
+	if one == "" || one != same || one == other {
+		t.Errorf("Got the checksums %q, %q, and %q for another configuration", one, same, other)
+	}
+}
+
+// TestMistakes checks that the schema names the value that is wrong.
+func TestMistakes(t *testing.T) {
+	for want, v := range map[string]values{
+		"replica":               {"replica": 3},
+		"plugins":               {"plugins": []any{"AlwaysPullImage"}},
+		"configuration":         {"configuration": values{"PodNodeselector": values{}}},
+		"DenyEscalatingExec":    {"configuration": values{"DenyEscalatingExec": values{}}},
+		"failurePolicy":         {"failurePolicy": "fail"},
+		"webhookTimeoutSeconds": {"webhookTimeoutSeconds": 31},
+		"securePort":            {"securePort": "8443"},
+		"repo":                  {"image": values{"repo": "x"}},
+		"extraArgs":             {"extraArgs": []any{"v=2"}},
+		"exemptNamespaces":      {"exemptNamespaces": []any{"Kube-System"}},
+		"certmanager":           {"certificates": values{"certmanager": values{}}},
+		"featureGates":          {"featureGates": values{"A": "true"}},
+	} {
+		if _, err := render(load(t), namespace, v); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Got the error %v for %v, want one that names %s", err, v, want)
+		}
+	}
+}
+
+// TestLint lints the chart as helm lint --strict does.
+func TestLint(t *testing.T) {
+	for name, v := range variants(t) {
+		for _, m := range lint.All(chartDir(), v, namespace, true).Messages {
+			if m.Severity >= support.WarningSev {
+				t.Errorf("%s: %v", name, m)
+			}
+		}
+	}
+}
+
+// TestValuesHaveReasons checks that every value of a preset has a comment above it, and that values.yaml has the value.
+func TestValuesHaveReasons(t *testing.T) {
+	defaults := load(t).Values
+	for name, v := range variants(t) {
+		if !strings.HasPrefix(name, "values-") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(chartDir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key := range v {
+			if _, ok := defaults[key]; !ok {
+				t.Errorf("%s sets %s, which values.yaml lacks", name, key)
+			}
+		}
+		lines := strings.Split(string(data), "\n")
+		for i, line := range lines {
+			value := line != "" && !strings.HasPrefix(strings.TrimSpace(line), "#")
+			nested := strings.HasSuffix(line, ":") || strings.HasPrefix(strings.TrimSpace(line), "operator:")
+			if value && !nested && (i == 0 || !strings.HasPrefix(strings.TrimSpace(lines[i-1]), "#")) {
+				t.Errorf("%s:%d: %s has no reason", name, i+1, line)
+			}
+		}
+	}
+}
+
+// TestPresets checks what each preset is for.
+func TestPresets(t *testing.T) {
+	for name, want := range map[string][]string{
+		"values-eks.yaml":         {"topologyKey: topology.kubernetes.io/zone", "calico-system"},
+		"values-eks-overlay.yaml": {"hostNetwork: true", "maxSurge: 0", "--health-bind-address=:18080"},
+		"values-gke.yaml":         {"--secure-port=10250", "containerPort: 10250", "priorityClassName: system-cluster-critical"},
+		"values-aks.yaml":         {"CriticalAddonsOnly", "tigera-operator"},
+	} {
+		texts := mustRender(t, namespace, variants(t)[name])
+		if missing := slices.IndexFunc(want, func(s string) bool { return !strings.Contains(texts["deployment.yaml"], s) }); missing >= 0 {
+			t.Errorf("The Deployment of %s lacks %q", name, want[missing])
+		}
+		if quota := strings.TrimSpace(texts["resourcequota.yaml"]) != ""; quota != (name == "values-gke.yaml") {
+			t.Errorf("The quota of %s: got %t", name, quota)
+		}
+	}
+}

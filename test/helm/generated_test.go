@@ -1,0 +1,128 @@
+package helm
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/admissions"
+)
+
+var update = flag.Bool("update", false, "write the generated files")
+
+// want compares a file of the installer with what is generated, or writes the file.
+func want(t *testing.T, path, text string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(text, string(have)); diff != "" {
+		t.Errorf("%s is not up to date, run make generate (- want, + got):\n%s", path, diff)
+	}
+}
+
+// TestPluginsFile generates the part of the chart that depends on the plugins, from the output of postern rbac.
+func TestPluginsFile(t *testing.T) {
+	type plugin struct {
+		Name    string              `json:"name"`
+		Default bool                `json:"default,omitempty"`
+		Rules   []rbacv1.PolicyRule `json:"rules,omitempty"`
+	}
+	var file struct {
+		Configurations []string `json:"configurations"`
+		Plugins        []plugin `json:"plugins"`
+	}
+	for _, name := range admissions.Families().Names() {
+		r := rolesOf(t, printed(t, "--admission-control="+name))
+		file.Plugins = append(file.Plugins, plugin{name, admissions.OnByDefault(name), r["ClusterRole/postern-plugins"]})
+		file.Configurations = r["ClusterRole/postern"][1].ResourceNames
+	}
+	data, err := yaml.Marshal(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, filepath.Join(chartDir(), "files", "plugins.yaml"), "# Written by make generate, from the output of postern rbac.\n"+string(data))
+}
+
+// TestSchemaNamesPlugins generates the plugins in the schema, and those that have a configuration.
+func TestSchemaNamesPlugins(t *testing.T) {
+	path := filepath.Join(chartDir(), "values.schema.json")
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(have, &schema); err != nil {
+		t.Fatal(err)
+	}
+	schema["definitions"].(values)["plugin"] = values{"enum": admissions.Families().Names()}
+	configurations := values{}
+	for p := range admissions.Families().Plugins() {
+		if p.Configurable {
+			configurations[p.Name] = values{"type": "object"}
+		}
+	}
+	schema["properties"].(values)["configuration"].(values)["properties"] = configurations
+	data, err := json.MarshalIndent(schema, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.ReplaceAll(data, []byte(`\u003c`), []byte("<"))
+	want(t, path, string(data)+"\n")
+}
+
+// TestDefinitions generates the chart's copies of the definitions.
+func TestDefinitions(t *testing.T) {
+	files, err := filepath.Glob(installer("crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Got the definitions %v, %v", files, err)
+	}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, filepath.Join(chartDir(), "files", "crds", filepath.Base(path)), string(data))
+	}
+	copies, err := filepath.Glob(filepath.Join(chartDir(), "files", "crds", "*"))
+	if err != nil || len(copies) != len(files) {
+		t.Errorf("Got the copies %v, %v, want those of %v", copies, err, files)
+	}
+}
+
+// TestManifests generates the manifests for clusters without Helm.
+func TestManifests(t *testing.T) {
+	texts := mustRender(t, namespace, values{
+		"image": values{"tag": "dev"}, "namespace": values{"create": true}, "networkPolicy": values{"enabled": true},
+	})
+	join := func(comment string, names ...string) string {
+		var docs []string
+		for _, name := range names {
+			if strings.TrimSpace(texts[name]) == "" {
+				t.Errorf("%s is empty", name)
+			}
+			docs = append(docs, strings.TrimSpace(texts[name])+"\n")
+		}
+		return fmt.Sprintf("# Written by make generate, from the Helm chart in installer/helm/postern. %s\n", comment) + strings.Join(docs, "---\n")
+	}
+	want(t, installer("postern.yaml"), join("Set the\n# image, and the plugins in the arguments of the container. Apply the roles too.",
+		"namespace.yaml", "serviceaccount.yaml", "service.yaml", "poddisruptionbudget.yaml", "deployment.yaml"))
+	want(t, installer("rbac.yaml"), printed(t, arguments(t, texts)...))
+	want(t, installer("traffic.yaml"), join("Apply it if\n# the network plugin enforces policies.", "networkpolicy.yaml"))
+}
