@@ -174,7 +174,7 @@ func (e exported) checkSelector(v *parser.VectorSelector) (mistakes []string) {
 		return []string{v.Name + " is not exported"}
 	}
 	for _, m := range v.LabelMatchers {
-		if m.Name == labels.MetricName || slices.Contains(scrapeLabels, m.Name) {
+		if m.Name == model.MetricNameLabel || slices.Contains(scrapeLabels, m.Name) {
 			continue
 		}
 		values, ok := has[m.Name]

@@ -9,12 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/postern-dev/postern/cmd/postern/app"
 	"github.com/postern-dev/postern/pkg/admissions"
