@@ -38,7 +38,6 @@ type options struct {
 	groups  []group
 	columns []column
 	postern string
-	rbac    string
 	flags   []string // further flags of Postern
 	version string
 	dir     string // empty: a temporary folder
@@ -59,7 +58,6 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&focus, "focus", "", "run only these `groups`, A,B, of "+strings.Join(groupNames(groups()), ", "))
 	flags.StringVar(&columns, "columns", "", "run only these `columns`, A,B, of "+strings.Join(columnNames(allColumns()), ", "))
 	flags.StringVar(&o.postern, "postern", "bin/postern", "Postern's `binary`")
-	flags.StringVar(&o.rbac, "rbac", "installer/rbac.yaml", "the `file` with Postern's permissions")
 	flags.StringVar(&o.version, "version", controlplane.DefaultVersion, "the `version` of Kubernetes")
 	flags.StringVar(&o.dir, "dir", "", "the `folder` for logs and reports, which is kept; a temporary one if empty")
 	flags.IntVar(&o.procs, "procs", 6, "tests that run at once")

@@ -148,7 +148,7 @@ func watch(ctx context.Context, fail context.CancelCauseFunc, wait func(context.
 
 func (u *upstream) startPostern(ctx context.Context, c *controlplane.ControlPlane, dir string) (*postern.Postern, error) {
 	o := postern.Options{
-		Binary: u.postern, RBAC: u.rbac, Dir: dir, Plugins: u.plugins,
+		Binary: u.postern, Dir: dir, Plugins: u.plugins,
 		// kube-apiserver runs other plugins, but none of Postern's.
 		Flags: []string{"--api-server-plugins=none"},
 	}

@@ -29,7 +29,7 @@ kind: ServiceAccount
 metadata: {name: ` + serviceAccount + `, namespace: ` + namespace + `}
 `
 
-// identify creates Postern's namespace and service account with the permissions that the installer grants, and
+// identify creates Postern's namespace and service account with the roles that its rbac command prints, and
 // returns the path of a kubeconfig for that account.
 func identify(ctx context.Context, c *controlplane.ControlPlane, o Options) (string, error) {
 	apply := c.Kubectl(ctx, controlplane.Admin, "apply", "-f", "-")
@@ -37,7 +37,13 @@ func identify(ctx context.Context, c *controlplane.ControlPlane, o Options) (str
 	if _, err := output(apply); err != nil {
 		return "", err
 	}
-	if _, err := output(c.Kubectl(ctx, controlplane.Admin, "apply", "-f", o.RBAC)); err != nil {
+	roles, err := output(exec.CommandContext(ctx, o.Binary, "rbac", "--admission-control="+strings.Join(o.Plugins, ","))) //nolint:gosec // the caller names the binary
+	if err != nil {
+		return "", err
+	}
+	grant := c.Kubectl(ctx, controlplane.Admin, "apply", "-f", "-")
+	grant.Stdin = strings.NewReader(roles)
+	if _, err := output(grant); err != nil {
 		return "", err
 	}
 	token, err := output(c.Kubectl(ctx, controlplane.Admin,

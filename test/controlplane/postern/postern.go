@@ -29,8 +29,6 @@ const (
 type Options struct {
 	// Binary is the path of the binary.
 	Binary string
-	// RBAC is the path of the installer's rbac.yaml.
-	RBAC string
 	// Dir is an existing folder for the log, the kubeconfig and the certificates.
 	Dir string
 	// Plugins lists the enabled plugins. No other plugin runs.
