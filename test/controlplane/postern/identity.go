@@ -37,7 +37,7 @@ func identify(ctx context.Context, c *controlplane.ControlPlane, o Options) (str
 	if _, err := output(apply); err != nil {
 		return "", err
 	}
-	roles, err := output(exec.CommandContext(ctx, o.Binary, "rbac", "--admission-control="+strings.Join(o.Plugins, ","))) //nolint:gosec // the caller names the binary
+	roles, err := output(exec.CommandContext(ctx, o.Binary, "rbac", "--admission-control="+strings.Join(o.Plugins, ",")))
 	if err != nil {
 		return "", err
 	}
