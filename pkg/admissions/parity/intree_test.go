@@ -16,10 +16,12 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	controlplaneadmission "k8s.io/kubernetes/pkg/controlplane/apiserver/admission"
@@ -31,10 +33,6 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/router"
 )
-
-// handlerPause is the time that the event handlers of an informer get after the informer has synced. There is no way to
-// ask for the handlers that a plugin of kube-apiserver has added.
-const handlerPause = 100 * time.Millisecond
 
 // registered returns all plugins that kube-apiserver has.
 func registered() *admission.Plugins {
@@ -71,9 +69,12 @@ func newInTree(t *testing.T, name string, c *admittest.Case) (*inTree, error) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	authz := accessReviews{env}
-	quotas, err := quotainstall.NewQuotaConfigurationForAdmission(env.Informers, nil)
-	if err != nil {
-		t.Fatalf("Making the quota configuration: %v", err)
+	listening := &handlers{SharedInformerFactory: env.Informers}
+	var quotas quota.Configuration
+	if name == "ResourceQuota" {
+		if quotas, err = quotainstall.NewQuotaConfigurationForAdmission(listening, nil); err != nil {
+			t.Fatalf("Making the quota configuration: %v", err)
+		}
 	}
 	plugin, err := registered().InitPlugin(name, config, admission.PluginInitializers{
 		initializer.New(env.Client, env.Dynamic, env.Informers, authz, utilfeature.DefaultFeatureGate, compatibility.DefaultKubeEffectiveVersionForTest(), ctx.Done(), env.Mapper),
@@ -92,9 +93,8 @@ func newInTree(t *testing.T, name string, c *admittest.Case) (*inTree, error) {
 			t.Fatalf("The informer of %v did not sync", kind)
 		}
 	}
-	if name == "ResourceQuota" {
-		// Its evaluator of ResourceClaims learns of DeviceClasses in an event handler, a moment after the informer.
-		time.Sleep(handlerPause)
+	if !cache.WaitForCacheSync(ctx.Done(), listening.synced...) {
+		t.Fatal("The event handlers did not sync")
 	}
 	return &inTree{env, plugin}, nil
 }

@@ -5,6 +5,7 @@ package parity_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,9 @@ func compare(t *testing.T, p *admit.Plugin, c *admittest.Case) {
 		written, err := plugin.Writes()
 		if err != nil {
 			t.Fatalf("Reading what was written: %v", err)
+		}
+		if c.Parity.Unordered {
+			slices.SortFunc(written, func(a, b admittest.Write) int { return strings.Compare(a.Name, b.Name) })
 		}
 		for _, problem := range append(differences(t, c, &step, got), step.Want.DiffWrites(written)...) {
 			t.Errorf("Step %d: %s", i+1, problem)

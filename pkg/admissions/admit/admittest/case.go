@@ -74,6 +74,8 @@ type Parity struct {
 	Reason string `json:"reason"`
 	// Message replaces the whole message.
 	Message string `json:"message"`
+	// Unordered means that the plugin's writes have no certain order. They are compared in the order of their names.
+	Unordered bool `json:"unordered"`
 }
 
 // Want is the wanted outcome. An absent field means an empty value: no warning, no
