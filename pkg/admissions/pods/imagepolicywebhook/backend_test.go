@@ -8,11 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 )
@@ -115,6 +118,28 @@ func decidesInTime(t *testing.T, s *server) {
 	admitted(t, s.plugin(t, "defaultAllow: true")(ctx, podWith("a")))
 	if ctx.Err() != nil {
 		t.Error("The plugin decided after the deadline of the request")
+	}
+}
+
+// TestFailuresAreCounted uses the metric, because a pod that was admitted without a review is otherwise only in the audit
+// log.
+func TestFailuresAreCounted(t *testing.T) {
+	s := serve(t, answer("no review"))
+	for _, fields := range []string{"", "defaultAllow: true"} {
+		registry := metrics.NewKubeRegistry()
+		h, err := newPlugin(t, registry, s.kubeconfig(), fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = h.Validate(within(t, long), podWith("a"))
+		got, gatherErr := registry.Gather()
+		if gatherErr != nil || len(got) != 1 {
+			t.Fatalf("Got %v, %v, want one metric", got, gatherErr)
+		}
+		m := got[0].GetMetric()[0]
+		if label := m.GetLabel()[0].GetValue(); m.GetCounter().GetValue() != 1 || label != strconv.FormatBool(err == nil) {
+			t.Errorf("%q: got %v and the error %v, want one failure", fields, m, err)
+		}
 	}
 }
 
@@ -373,7 +398,7 @@ func TestPlainHTTP(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	write(t, file, `{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: "`+s.URL+`"}}],
 		users: [{name: x, user: {token: secret}}], contexts: [{name: x, context: {cluster: x, user: x}}]}`)
-	h, err := newPlugin(t, file, "")
+	h, err := newPlugin(t, nil, file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +426,7 @@ func TestKubeconfigMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			write(t, s.kubeconfig(), tc.content)
-			_, err := newPlugin(t, s.kubeconfig(), "")
+			_, err := newPlugin(t, nil, s.kubeconfig(), "")
 			if err == nil {
 				t.Fatal("The plugin started")
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -56,15 +58,24 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 			klog.FromContext(ctx).Info("The certificate of the image policy backend is not verified: whoever controls the network decides which images run", "plugin", "ImagePolicyWebhook")
 		})
 	}
-	p := &plugin{verdicts: newVerdicts(b, s, d.Clock), defaultAllow: s.defaultAllow, failures: rate.Sometimes{Interval: time.Second}}
-	return admit.Handler{Validate: admit.Typed(p.validate)}, nil
+	p := &plugin{verdicts: newVerdicts(b, s, d.Clock), defaultAllow: s.defaultAllow, logged: rate.Sometimes{Interval: time.Second}}
+	p.failures = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "postern", Subsystem: "image_policy", Name: "backend_failures_total",
+		Help:           "Requests that the backend of ImagePolicyWebhook did not review, by whether they were admitted.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"admitted"})
+	if d.Metrics != nil {
+		err = d.Metrics.Register(p.failures)
+	}
+	return admit.Handler{Validate: admit.Typed(p.validate)}, err
 }
 
 type plugin struct {
 	verdicts     *verdicts
 	defaultAllow bool
-	// failures bounds the log lines about the backend.
-	failures rate.Sometimes
+	failures     *metrics.CounterVec
+	// logged bounds the log lines about failures.
+	logged rate.Sometimes
 }
 
 // validate denies a pod with an image that the backend denies. Every update is reviewed, even if it changes no image.
@@ -97,7 +108,8 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 
 // failed decides about a pod that the backend did not review.
 func (p *plugin) failed(ctx context.Context, r *admit.Request, err error) error {
-	p.failures.Do(func() {
+	p.failures.WithLabelValues(strconv.FormatBool(p.defaultAllow)).Inc()
+	p.logged.Do(func() {
 		klog.FromContext(ctx).Error(err, "The image policy backend failed", "admitted", p.defaultAllow)
 	})
 	if p.defaultAllow {

@@ -22,6 +22,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
@@ -159,16 +160,16 @@ contexts: [{name: backend, context: {cluster: backend, user: postern}}]}`
 // plugin starts the plugin with this backend and further fields of its configuration.
 func (s *server) plugin(t *testing.T, fields string) admit.Func {
 	t.Helper()
-	h, err := newPlugin(t, s.kubeconfig(), fields)
+	h, err := newPlugin(t, nil, s.kubeconfig(), fields)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h.Validate
 }
 
-func newPlugin(t *testing.T, kubeconfig, fields string) (admit.Handler, error) {
+func newPlugin(t *testing.T, registry metrics.KubeRegistry, kubeconfig, fields string) (admit.Handler, error) {
 	t.Helper()
-	deps := admit.Deps{Clock: clock.RealClock{}, Go: func(f func(context.Context)) { f(admittest.Context(t)) }}
+	deps := admit.Deps{Metrics: registry, Clock: clock.RealClock{}, Go: func(f func(context.Context)) { f(admittest.Context(t)) }}
 	return imagepolicywebhook.Plugin.New(deps, fmt.Appendf(nil, "imagePolicy: {kubeConfigFile: %q, retryBackoff: 1, %s}", kubeconfig, fields))
 }
 
