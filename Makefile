@@ -3,8 +3,15 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The version that this build reports.
 TAG := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-BUILD := env CGO_ENABLED=0 go build -trimpath \
-	-ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)" -o bin/postern ./cmd/postern
+GO_BUILD := go build -trimpath -ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)"
+BUILD := env CGO_ENABLED=0 $(GO_BUILD) -o bin/postern ./cmd/postern
+
+# The platforms of the image, and those of the binaries of a release. RELEASE is the folder of the release.
+IMAGE_PLATFORMS := linux-amd64 linux-arm64
+RELEASE_PLATFORMS := $(IMAGE_PLATFORMS) darwin-amd64 darwin-arm64
+RELEASE ?= bin/release
+# The time that is written where a time must be written: that of the commit.
+MAKE_IMAGE := env SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) bin/image
 
 # Flags of run and demo: PLUGINS=A,B replaces the plugins that the examples need, CONFIG is the path of an
 # AdmissionConfiguration, and VERSION is the version of Kubernetes.
@@ -123,6 +130,37 @@ soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creat
 .PHONY: bench
 bench: ## The cost of a request, beside other webhooks [BENCH_FLAGS=-quick]
 	go run -C test/bench . $(BENCH_FLAGS)
+
+##@ Release
+
+.PHONY: image
+image: $(IMAGE_PLATFORMS:%=bin/%/postern) bin/image ## Write the container image, for amd64 and arm64, to bin/postern-image.tar
+	$(MAKE_IMAGE) archive -version $(TAG) -revision "$(shell git rev-parse HEAD 2>/dev/null)" -to bin/postern-image.tar \
+		$(IMAGE_PLATFORMS:%=bin/%/postern)
+
+.PHONY: push
+push: image ## Push the container image [IMAGE=registry/name:tag]
+	@test -n "$(IMAGE)" || { echo "push: set IMAGE=registry/name:tag"; exit 2; }
+	bin/image push bin/postern-image.tar $(IMAGE)
+
+.PHONY: release
+release: image $(RELEASE_PLATFORMS:%=bin/%/postern) ## Write binaries, image, chart, manifest and checksums to bin/release [IMAGE= RELEASE=folder]
+	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	cp bin/postern-image.tar $(RELEASE)
+	set -e; for platform in $(RELEASE_PLATFORMS); do \
+		cp bin/$$platform/postern $(RELEASE)/postern-$$platform; \
+		$(MAKE_IMAGE) sbom -version $(TAG) -to $(RELEASE)/postern-$$platform.spdx.json bin/$$platform/postern; done
+	$(MAKE_IMAGE) chart -version $(TAG) -to $(RELEASE)/postern-chart.tgz installer/helm/postern
+	set -e; for file in installer/crds/*.yaml installer/postern.yaml installer/rbac.yaml; do cat $$file; echo ---; done | \
+		sed 's#image: postern:dev#image: $(or $(IMAGE),postern:$(TAG))#' > $(RELEASE)/postern.yaml
+	bin/image checksums $(RELEASE)
+
+# The go command decides whether they are up to date.
+.PHONY: bin/image $(RELEASE_PLATFORMS:%=bin/%/postern)
+bin/image:
+	@go build -C installer/image -o "$(CURDIR)/$@" .
+$(RELEASE_PLATFORMS:%=bin/%/postern): bin/%/postern:
+	env CGO_ENABLED=0 GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(GO_BUILD) -o $@ ./cmd/postern
 
 ##@ Other
 

@@ -224,6 +224,8 @@ type fleet struct {
 	// calls holds the announcements in order. err is their result.
 	calls []string
 	err   error
+	// deployment is the UID of the Deployment.
+	deployment string
 }
 
 func newFleet() *fleet {
@@ -231,6 +233,8 @@ func newFleet() *fleet {
 }
 
 func (*fleet) Name() string { return "us" }
+
+func (f *fleet) Deployment() string { return f.deployment }
 
 func (f *fleet) View() rollout.View {
 	f.mu.Lock()

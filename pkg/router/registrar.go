@@ -40,8 +40,9 @@ const (
 
 // Replicas are the replicas of Postern in a rollout. *rollout.Replicas implements it.
 type Replicas interface {
-	// Name returns the name of this replica.
+	// Name returns the name of this replica. Deployment returns the UID of the Deployment that it belongs to, or "".
 	Name() string
+	Deployment() string
 	// View returns what this replica knows of the others. Changed returns a channel that is closed when the View
 	// has changed.
 	View() rollout.View

@@ -217,7 +217,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	if want := "MutatingWebhookConfiguration postern-pods exists and does not belong to the Postern in namespace postern-system: delete or rename it"; err == nil || err.Error() != want {
 		t.Errorf("Got the error %v, want %q", err, want)
 	}
-	if _, err := Uninstall(t.Context(), c, r.deployment); err != nil {
+	if _, err := Uninstall(t.Context(), c, r.deployment, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, u := range []*unstructured.Unstructured{theirs, elsewhere, taken} {
@@ -243,7 +243,7 @@ func TestTwoInstallations(t *testing.T) {
 	if n := len(c.applies()); n != 4 {
 		t.Errorf("Applied %v, want each of four once", c.applies())
 	}
-	if _, err := Uninstall(t.Context(), c, two.deployment); err != nil || c.registered(t, mutatingKind, "postern-pods-second") != nil || c.registered(t, mutatingKind, "postern-pods") == nil {
+	if _, err := Uninstall(t.Context(), c, two.deployment, ""); err != nil || c.registered(t, mutatingKind, "postern-pods-second") != nil || c.registered(t, mutatingKind, "postern-pods") == nil {
 		t.Errorf("Uninstalling the second: %v, want its configurations gone and those of the first there", err)
 	}
 }

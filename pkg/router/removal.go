@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,9 @@ import (
 )
 
 // UninstalledAnnotation marks Postern's namespace after an uninstall. While the annotation is there, no replica
-// registers anything, and every replica removes what it finds registered. Without a namespace, Uninstall puts the
-// annotation on the configurations before it deletes them.
+// registers anything, and every replica removes what it finds registered. If the value is the UID of a Deployment, the
+// replicas of other Deployments ignore the annotation. Without a namespace, Uninstall puts the annotation on the
+// configurations before it deletes them.
 const UninstalledAnnotation = "postern.dev/uninstalled"
 
 // noticeTime is far longer than an API server needs to notice that a configuration was deleted. An API server
@@ -57,11 +59,21 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 	case ns.GetDeletionTimestamp() != nil:
 		return nil, errNamespaceGone, nil
 	}
-	if _, marked := ns.GetAnnotations()[UninstalledAnnotation]; marked {
+	if mark, marked := ns.GetAnnotations()[UninstalledAnnotation]; marked && r.concerns(mark) {
 		return nil, fmt.Errorf("postern was uninstalled: run kubectl annotate namespace %s %s- to install it again", name, UninstalledAnnotation), nil
 	}
 	r.owned = true
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, nil, nil
+}
+
+// everyDeployment is the mark that concerns all replicas.
+const everyDeployment = "true"
+
+// concerns reports whether the mark of an uninstall concerns this replica. A replica that does not know its Deployment
+// heeds every mark, because it could belong to the Deployment that was uninstalled.
+func (r *Registrar) concerns(mark string) bool {
+	own := r.replicas.Deployment()
+	return mark == everyDeployment || own == "" || mark == own
 }
 
 // withdraw removes every configuration of this Postern, because nothing may be registered.
@@ -204,12 +216,13 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 
 // Uninstall removes every configuration of the Postern in the namespace of d, and returns their names. It marks the
 // namespace first, so that no replica registers again. A replica that sees the mark also removes the configurations.
-func Uninstall(ctx context.Context, client dynamic.Interface, d Deployment) ([]string, error) {
+// deployment is the UID of the Deployment whose replicas must not register again. If it is empty, no replica registers.
+func Uninstall(ctx context.Context, client dynamic.Interface, d Deployment, deployment string) ([]string, error) {
 	before, err := d.listManaged(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	stamp := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, UninstalledAnnotation, "true")
+	stamp := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, UninstalledAnnotation, cmp.Or(deployment, everyDeployment))
 	_, err = client.Resource(namespaces).Patch(ctx, d.Namespace, types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
 	marked := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -30,7 +30,7 @@ func TestHalvesAreInOrder(t *testing.T) {
 			return err
 		},
 		"uninstall": func(r *Registrar, c *cluster) error {
-			_, err := Uninstall(t.Context(), c, r.deployment)
+			_, err := Uninstall(t.Context(), c, r.deployment, "")
 			return err
 		},
 		"the last replica leaves": func(r *Registrar, _ *cluster) error { return r.Leave(t.Context(), true) },
@@ -91,7 +91,7 @@ func TestUninstallIsForGood(t *testing.T) {
 			if err := c.Tracker().Add(other(mutatingKind, "postern-old")); err != nil {
 				t.Fatal(err)
 			}
-			removed, err := Uninstall(t.Context(), c, r.deployment)
+			removed, err := Uninstall(t.Context(), c, r.deployment, "")
 			want := []string{"mutatingwebhookconfigurations/postern-old", "mutatingwebhookconfigurations/postern-pods", "validatingwebhookconfigurations/postern-pods"}
 			if slices.Sort(removed); err != nil || !slices.Equal(removed, want) {
 				t.Fatalf("Removed %v (%v), want %v", removed, err, want)
@@ -146,6 +146,31 @@ func deletions(c *cluster) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// TestUninstallOfADeployment checks that a Deployment that is installed after another one was uninstalled registers.
+func TestUninstallOfADeployment(t *testing.T) {
+	for _, tt := range []struct {
+		own, mark string
+		want      bool
+	}{
+		{"old", "old", false},
+		{"new", "old", true},
+		{"", "old", false},
+		{"new", "", false},
+		{"new", "postern", true},
+	} {
+		c := newCluster(t, ourNamespace())
+		r := newRegistrar(t, c, nil)
+		r.fleet().deployment = tt.own
+		if _, err := Uninstall(t.Context(), c, r.deployment, tt.mark); err != nil {
+			t.Fatal(err)
+		}
+		mustSync(t, r, c)
+		if got := c.isRegistered(t, r); got != tt.want || (r.Status() == nil) != tt.want {
+			t.Errorf("Deployment %q registered after the uninstall of %q: %t, %v, want %t", tt.own, tt.mark, got, r.Status(), tt.want)
+		}
+	}
 }
 
 // TestStaleConfigurations checks that the leader removes what no living replica stands behind.

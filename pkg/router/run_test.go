@@ -220,7 +220,7 @@ func TestRunAfterUninstall(t *testing.T) {
 	eventually(t, "both are registered", func() bool { return c.isRegistered(t, r) })
 	quiet(t, c)
 	before := len(c.applies())
-	if _, err := Uninstall(t.Context(), c, r.deployment); err != nil {
+	if _, err := Uninstall(t.Context(), c, r.deployment, ""); err != nil {
 		t.Fatal(err)
 	}
 	quiet(t, c)

@@ -60,10 +60,11 @@ func (s *Suite) Plugins(tb testing.TB) []string {
 }
 
 // AllPlugins returns the options of a Postern that runs every plugin, and exempts the same namespace as the manifests.
-func (s *Suite) AllPlugins(tb testing.TB) Options {
+// more are further entries of the configuration file.
+func (s *Suite) AllPlugins(tb testing.TB, more ...string) Options {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "admission.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, allConfigurations, StartImageBackend(tb).Kubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, allConfigurations+strings.Join(more, ""), StartImageBackend(tb).Kubeconfig), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	return Options{Plugins: s.Plugins(tb), Flags: []string{"--admission-control-config-file=" + file, "--exempt-namespaces=kube-system"}}

@@ -26,7 +26,7 @@ type AuditEvent struct {
 	Verb      string
 	UserAgent string
 	User      struct{ Username string }
-	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
+	ObjectRef struct{ APIGroup, Resource, Namespace, Name, Subresource string }
 	// ResponseStatus holds the HTTP status code of the response.
 	ResponseStatus struct {
 		Code    int

@@ -19,10 +19,21 @@ import (
 // of the control plane, or the URL of a proxy in front of the control plane.
 func (c *Cluster) PosternKubeconfig(tb testing.TB, server string) string {
 	tb.Helper()
-	token, err := c.Admin.CoreV1().ServiceAccounts(PosternNamespace).CreateToken(tb.Context(), ServiceName,
+	return c.accountKubeconfig(tb, server, ServiceName)
+}
+
+// AccountKubeconfig writes a kubeconfig of a service account in Postern's namespace.
+func (c *Cluster) AccountKubeconfig(tb testing.TB, account string) string {
+	tb.Helper()
+	return c.accountKubeconfig(tb, c.URL(), account)
+}
+
+func (c *Cluster) accountKubeconfig(tb testing.TB, server, account string) string {
+	tb.Helper()
+	token, err := c.Admin.CoreV1().ServiceAccounts(PosternNamespace).CreateToken(tb.Context(), account,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
-		tb.Fatalf("Requesting a token of Postern's service account: %v", err)
+		tb.Fatalf("Requesting a token of the service account %s: %v", account, err)
 	}
 	return c.kubeconfig(tb, server, token.Status.Token)
 }

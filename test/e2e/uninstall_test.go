@@ -1,6 +1,10 @@
 package e2e_test
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,6 +56,46 @@ func TestUninstallWhileNoPosternRuns(t *testing.T) {
 	uninstall(t, c)
 	if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.Kubeconfig(controlplane.Admin)); code != 0 {
 		t.Errorf("Uninstalling what is uninstalled exited with %d: %s", code, said)
+	}
+}
+
+// TestHelmUninstalls runs the command of the Job that Helm runs before it deletes a release, with the permissions of that
+// Job. The replicas of the deleted Deployment do not register again, and a later installation does.
+func TestHelmUninstalls(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	w := &world{Cluster: c}
+	install := func(name string) *e2e.Postern {
+		o := alwaysPull()
+		o.Service, o.Env = true, []string{"POD_NAME=" + w.posternPod(t, name)}
+		return startServing(t, c, o)
+	}
+	hook, err := os.ReadFile(filepath.Join("testdata", "uninstall.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Apply(t, string(hook))
+	before := install("postern")
+	code, said := c.RunPostern(t, "uninstall", "--deployment=postern", "--kubeconfig="+c.AccountKubeconfig(t, "postern-uninstall"))
+	if code != 0 {
+		t.Fatalf("postern uninstall exited with %d: %s", code, said)
+	}
+	e2e.Throughout(t, calm, "the running Postern leaves the configurations deleted", configsOf(t, c).gone)
+	deployments := c.Admin.AppsV1().Deployments(e2e.PosternNamespace)
+	if err := deployments.Delete(t.Context(), "postern", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before.Stop(t)
+	e2e.Eventually(t, settleBound, "the pods of the Deployment are gone", func(ctx context.Context) error {
+		pods, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=postern"})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("there are %d", len(pods.Items))
+		}
+		return err
+	})
+	install("postern")
+	if err := deployments.Delete(t.Context(), "postern", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
 	}
 }
 

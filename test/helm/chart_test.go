@@ -2,11 +2,14 @@ package helm
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
@@ -154,6 +157,34 @@ func TestLint(t *testing.T) {
 				t.Errorf("%s: %v", name, m)
 			}
 		}
+	}
+}
+
+// TestArchive checks that Helm reads the archive of a release.
+func TestArchive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "postern-chart.tgz")
+	abs, err := filepath.Abs(chartDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-C", installer("image"), ".", "chart", "-version", "v1.2.3", "-to", path, abs)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("Archiving the chart: %v: %s", err, out)
+	}
+	archived, err := loader.Load(path)
+	if err != nil {
+		t.Fatalf("Loading the archive: %v", err)
+	}
+	if m := archived.Metadata; m.Version != "1.2.3" || m.AppVersion != "v1.2.3" {
+		t.Errorf("Got the version %s of the chart and %s of the program", m.Version, m.AppVersion)
+	}
+	v := values{"image": values{"tag": "dev"}}
+	got, err := render(archived, namespace, v)
+	if err != nil {
+		t.Fatalf("Rendering the archive: %v", err)
+	}
+	if diff := cmp.Diff(mustRender(t, namespace, v), got); diff != "" {
+		t.Errorf("The archive renders other objects (- folder, + archive):\n%s", diff)
 	}
 }
 

@@ -124,5 +124,7 @@ func TestManifests(t *testing.T) {
 	want(t, installer("postern.yaml"), join("Set the\n# image, and the plugins in the arguments of the container. Apply the roles too.",
 		"namespace.yaml", "serviceaccount.yaml", "service.yaml", "poddisruptionbudget.yaml", "deployment.yaml"))
 	want(t, installer("rbac.yaml"), printed(t, arguments(t, texts)...))
+	// The end-to-end tests run the command of the Job with the permissions of the Job.
+	want(t, filepath.Join("..", "e2e", "testdata", "uninstall.yaml"), join("An end-to-end test applies it.", "uninstall.yaml"))
 	want(t, installer("traffic.yaml"), join("Apply it if\n# the network plugin enforces policies.", "networkpolicy.yaml"))
 }

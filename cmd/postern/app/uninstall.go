@@ -1,17 +1,20 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
 func newUninstall() *cobra.Command {
-	var kubeconfig, namespace string
+	var kubeconfig, namespace, deployment string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "uninstall",
@@ -19,7 +22,8 @@ func newUninstall() *cobra.Command {
 		Long: "Remove the webhook configurations, and the Secrets of the CA and of the webhooks' path.\n\n" +
 			"It works while Postern is down. It annotates the namespace with " + router.UninstalledAnnotation + ", so that no\n" +
 			"replica registers again, whenever it starts. To install Postern again, remove the annotation:\n" +
-			"kubectl annotate namespace " + defaultNamespace + " " + router.UninstalledAnnotation + "-",
+			"kubectl annotate namespace " + defaultNamespace + " " + router.UninstalledAnnotation + "-\n\n" +
+			"With --deployment, the annotation concerns only the replicas of that Deployment, which is about to be deleted.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -30,7 +34,11 @@ func newUninstall() *cobra.Command {
 			if err := c.reach(ctx, timeout); err != nil {
 				return err
 			}
-			removed, err := router.Uninstall(ctx, c.dynamic, router.Deployment{Namespace: namespace})
+			uid, err := c.deploymentUID(ctx, namespace, deployment)
+			if err != nil {
+				return err
+			}
+			removed, err := router.Uninstall(ctx, c.dynamic, router.Deployment{Namespace: namespace}, uid)
 			for _, name := range removed {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", name)
 			}
@@ -46,6 +54,23 @@ func newUninstall() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
 	cmd.Flags().StringVar(&namespace, "webhook-namespace", defaultNamespace, "Namespace of the Secret.")
+	cmd.Flags().StringVar(&deployment, "deployment", "", "Deployment in that namespace whose replicas must not register again. No replica may if not set.")
 	cmd.Flags().DurationVar(&timeout, "startup-timeout", 30*time.Second, "How long to wait for the API server.")
 	return cmd
+}
+
+// deploymentUID returns the UID of a Deployment. It is empty if no Deployment is named. A Deployment that does not exist
+// has no replicas, so any text that is no UID of another Deployment suffices.
+func (c *cluster) deploymentUID(ctx context.Context, namespace, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	d, err := c.client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return name, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("--deployment: %w", err)
+	}
+	return string(d.UID), nil
 }

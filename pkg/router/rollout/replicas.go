@@ -422,6 +422,17 @@ func (r *Replicas) Reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: r.options.Namespace, Name: r.options.Name}
 }
 
+// Deployment returns the UID of the Deployment that this replica belongs to. It is empty if there is none, and before
+// Join.
+func (r *Replicas) Deployment() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deployment == nil {
+		return ""
+	}
+	return string(r.deployment.UID)
+}
+
 // Installation returns the object that events about all replicas are about: their Deployment, or the object of
 // Reference if there is none. It returns nil if the namespace of the events does not exist.
 func (r *Replicas) Installation() *corev1.ObjectReference {

@@ -46,3 +46,18 @@ plugins:
 {{ $configuration | toYaml | indent 6 }}
 {{- end }}
 {{- end }}
+
+{{- define "postern.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "postern.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
