@@ -82,6 +82,13 @@ func owned(obj runtime.Object, owner *metav1.OwnerReference) (*unstructured.Unst
 // time after which it must be repeated, or 0.
 func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, store cache.Store) (again time.Duration, err error) {
 	have, exists := stored(store, key.name)
+	if !exists {
+		// The cache may be late, or the configuration may have lost the label by which the cache selects.
+		if have, exists, err = r.own(ctx, key); err != nil {
+			r.metrics.setRegistered(key.kind, key.name, false)
+			return 0, err
+		}
+	}
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
 		if seen := r.registeredKey; seen != "" && seen == prefix(r.bundle.PathKeys()) {
@@ -95,9 +102,6 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 		// The applied configuration was made from the stored one. If the stored one is out
 		// of date, a CA could be lost.
 		want.SetResourceVersion(have.GetResourceVersion())
-	} else if err := r.checkFree(ctx, key); err != nil {
-		r.metrics.setRegistered(key.kind, key.name, false)
-		return 0, err
 	}
 	r.settled = false
 	log := klog.FromContext(ctx).WithValues("kind", key.kind, "name", key.name)
@@ -137,19 +141,20 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	return 0, nil
 }
 
-// checkFree returns an error if the name of a configuration is taken by somebody else.
-func (r *Registrar) checkFree(ctx context.Context, key configKey) error {
-	u, err := r.client.Resource(resources()[key.kind]).Get(ctx, key.name, metav1.GetOptions{})
+// own reads a configuration of this Postern from the API server. It returns an error if the name is taken by somebody
+// else.
+func (r *Registrar) own(ctx context.Context, key configKey) (u *unstructured.Unstructured, exists bool, err error) {
+	u, err = r.client.Resource(resources()[key.kind]).Get(ctx, key.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s %s: %w", key.kind, key.name, err)
+		return nil, false, fmt.Errorf("reading %s %s: %w", key.kind, key.name, err)
 	}
 	if r.deployment.isOurs(u) {
-		return nil
+		return u, true, nil
 	}
-	return fmt.Errorf("%s %s exists and does not belong to the Postern in namespace %s: delete or rename it", key.kind, key.name, r.deployment.Namespace)
+	return nil, false, fmt.Errorf("%s %s exists and does not belong to the Postern in namespace %s: delete or rename it", key.kind, key.name, r.deployment.Namespace)
 }
 
 // isOurs reports whether this Postern has registered a configuration, even if its labels were removed.

@@ -38,6 +38,22 @@ func TestSyncRegistersOnce(t *testing.T) {
 	}
 }
 
+// TestSyncWithALateCache checks that a configuration that the cache does not have yet is not registered again, which
+// would be logged as a repair.
+func TestSyncWithALateCache(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	late := c.stores(t, r)
+	for range 2 {
+		if _, err := r.sync(t.Context(), late); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(c.applies()); n != 2 {
+		t.Errorf("Applied %d times, want each of two once: %v", n, c.applies())
+	}
+}
+
 func TestSyncRepairsWhatIsOurs(t *testing.T) {
 	for name, edit := range map[string]struct {
 		do     func(*unstructured.Unstructured)
