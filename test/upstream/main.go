@@ -60,7 +60,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.postern, "postern", "bin/postern", "Postern's `binary`")
 	flags.StringVar(&o.version, "version", controlplane.DefaultVersion, "the `version` of Kubernetes")
 	flags.StringVar(&o.dir, "dir", "", "the `folder` for logs and reports, which is kept; a temporary one if empty")
-	flags.IntVar(&o.procs, "procs", 6, "tests that run at once")
+	flags.IntVar(&o.procs, "procs", 8, "tests that run at once")
 	flags.DurationVar(&o.timeout, "timeout", time.Hour, "the time limit for one column")
 	flags.BoolVar(&o.build, "build", false, "only build the binaries that are not built yet")
 	flags.BoolVar(&o.print, "print", false, "run nothing, and print the table of the reports that -dir has")
