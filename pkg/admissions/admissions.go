@@ -5,6 +5,7 @@ package admissions
 import (
 	"github.com/postern-dev/postern/pkg/admissions/always"
 	"github.com/postern-dev/postern/pkg/admissions/certificates"
+	"github.com/postern-dev/postern/pkg/admissions/deletion"
 	"github.com/postern-dev/postern/pkg/admissions/events"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces"
 	"github.com/postern-dev/postern/pkg/admissions/network"
@@ -30,5 +31,6 @@ func Families() List {
 		ownership.Family,
 		events.Family,
 		quota.Family,
+		deletion.Family,
 	}
 }

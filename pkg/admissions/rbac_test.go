@@ -47,6 +47,11 @@ func TestAccess(t *testing.T) {
 // elsewhere returns the permissions that a plugin uses after it has answered, which its cases do not show.
 func elsewhere() map[string][]access.Permission {
 	return map[string][]access.Permission{
+		// TestEvents, and the API server's own check of the record.
+		"DeletionGate": {
+			{Verb: "create", Resource: "events"}, {Verb: "patch", Resource: "events"},
+			{Verb: "record", Group: "deletion.postern.dev", Resource: "gates"},
+		},
 		// TestConflictsAreEvents.
 		"PodPreset": {{Verb: "create", Resource: "events"}, {Verb: "patch", Resource: "events"}},
 	}

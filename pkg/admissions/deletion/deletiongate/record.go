@@ -1,0 +1,147 @@
+package deletiongate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
+)
+
+// conflicts is how often a write is repeated. The kubelet writes the status of a pod at any time.
+const conflicts = 5
+
+var (
+	// errGone means that the pod does not exist any more, or that its name belongs to another pod.
+	errGone = errors.New("the pod is gone")
+	// errBusy means that others changed the pod all the time.
+	errBusy = errors.New("the pod changes too often")
+)
+
+// entries are the state of the gates of a pod, by name.
+type entries map[string]deletionv1alpha1.Record
+
+// recordOf returns the record of a pod. Only users with a permission can write it. An entry that does not decode counts
+// as none, so that the wait begins anew and ends.
+func recordOf(pod *corev1.Pod) entries {
+	r := entries{}
+	if err := json.Unmarshal([]byte(pod.Annotations[deletionv1alpha1.WaitingAnnotation]), &r); err != nil || r == nil {
+		return entries{}
+	}
+	for name, entry := range r {
+		if entry.Since.IsZero() {
+			delete(r, name)
+		}
+	}
+	return r
+}
+
+// write changes the record of a pod. The first of several replicas wins: the patch contains the resource version that the
+// change is based on. change returns false if there is nothing to write, and may be called again with a newer record.
+func write(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
+	for range conflicts {
+		r := recordOf(pod)
+		if !change(r) {
+			return pod, nil
+		}
+		patched, err := patch(ctx, pods, pod, r)
+		switch {
+		case err == nil:
+			return patched, nil
+		case apierrors.IsNotFound(err):
+			return nil, errGone
+		case !apierrors.IsConflict(err):
+			return nil, fmt.Errorf("writing the annotation %s of the pod: %w", deletionv1alpha1.WaitingAnnotation, err)
+		}
+		if pod, err = get(ctx, pods, pod.Name, pod.UID); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errBusy
+}
+
+// get returns a pod. Without a UID it is any pod of that name.
+func get(ctx context.Context, pods typedcorev1.PodInterface, name string, uid types.UID) (*corev1.Pod, error) {
+	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && uid != "" && pod.UID != uid:
+		return nil, errGone
+	case err != nil:
+		return nil, fmt.Errorf("reading the pod: %w", err)
+	}
+	return pod, nil
+}
+
+func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the record: %w", err)
+	}
+	document, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{deletionv1alpha1.WaitingAnnotation: string(value)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	return pods.Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+}
+
+// claim changes the record so that this process has to send Prepare for the gates that it returns in mine: those without
+// an entry, and those whose earlier claim did not lead to an answer.
+func claim(gates []*gate, now time.Time, mine map[string]bool) func(entries) bool {
+	return func(r entries) bool {
+		clear(mine)
+		changed := false
+		for _, g := range gates {
+			entry, known := r[g.Name]
+			if !known {
+				entry.Since = stamp(now)
+			}
+			if g.backend != nil && entry.Started == nil && (entry.Claimed == nil || now.Sub(entry.Claimed.Time) >= g.lease()) {
+				claimed := stamp(now)
+				entry.Claimed = &claimed
+				mine[g.Name] = true
+			}
+			if !known || mine[g.Name] {
+				r[g.Name] = entry
+				changed = true
+			}
+		}
+		return changed
+	}
+}
+
+// lease is how long other replicas leave Prepare to the one that claimed it. It is longer than a request to the backend.
+func (g *gate) lease() time.Duration { return g.backend.timeout + 5*time.Second }
+
+// mark changes the record by a time that is set once for each of the named gates.
+func mark(names map[string]bool, now time.Time, field func(*deletionv1alpha1.Record) **metav1.Time) func(entries) bool {
+	return func(r entries) bool {
+		changed := false
+		for name := range names {
+			entry, ok := r[name]
+			if at := field(&entry); ok && *at == nil {
+				t := stamp(now)
+				*at = &t
+				r[name] = entry
+				changed = true
+			}
+		}
+		return changed
+	}
+}
+
+func started(r *deletionv1alpha1.Record) **metav1.Time { return &r.Started }
+
+func ready(r *deletionv1alpha1.Record) **metav1.Time { return &r.Ready }
+
+// stamp returns the time as it is encoded.
+func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
