@@ -101,6 +101,13 @@ func (b *budget) try(owner string, ceiling, n int64) (fits bool, freed <-chan st
 	return true, nil
 }
 
+// isAmpleFor reports whether less than a quarter of the budget would be used with n more bytes.
+func (b *budget) isAmpleFor(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size == 0 || b.used+n < b.size/4
+}
+
 // give returns bytes that take took.
 func (b *budget) give(owner string, n int64) {
 	if n == 0 {

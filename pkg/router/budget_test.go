@@ -112,6 +112,26 @@ func TestMoreThanThereIs(t *testing.T) {
 	}
 }
 
+// TestBoundWhileMemoryIsAmple checks that the bound of a service counts only while it and all that is held fit in a
+// quarter of the memory.
+func TestBoundWhileMemoryIsAmple(t *testing.T) {
+	release := make(chan struct{})
+	svc := heavy(1<<20, release)
+	svc.Bound = func(*admissionv1.AdmissionRequest) int64 { return 10 << 20 }
+	s := serveLimited(t, router.Limits{Bytes: 100 << 20}, svc)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(release)
+	// A quarter of the 75 MiB for decoded objects holds one bound.
+	for i, want := range []float64{10 << 20, 11 << 20, 12 << 20} {
+		all.Go(func() { s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))) })
+		await(t, func() bool { n, _ := inFlight(t, s); return n == float64(i+1) })
+		if _, held := inFlight(t, s); held < want || held > want+1<<20 {
+			t.Errorf("Got %v bytes in flight with %d requests, want %v and the bodies", held, i+1, want)
+		}
+	}
+}
+
 // TestWeightOfAServiceThatDoesNotSay checks that requests to a service without Weigh are weighed by the length of
 // their objects.
 func TestWeightOfAServiceThatDoesNotSay(t *testing.T) {

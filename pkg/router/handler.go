@@ -35,7 +35,7 @@ type half struct {
 	router         *Router
 	service, phase string
 	admit          AdmitFunc
-	weigh          func(*admissionv1.AdmissionRequest) int64
+	weigh, bound   func(*admissionv1.AdmissionRequest) int64
 	series         func() series
 }
 
@@ -172,6 +172,7 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 			held.release()
 			done <- r
 		}()
+		reserveStack(0)
 		r.resp = h.admit(ctx, ar)
 	}()
 	select {
@@ -184,6 +185,17 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 		return nil, &failure{http.StatusServiceUnavailable, "the request was canceled"}
 	}
 }
+
+// reserveStack grows the stack of the goroutine to the size that most decisions need. The runtime would reach it by
+// doubling the stack several times, and copy more frames each time.
+//
+//go:noinline
+func reserveStack(i int) byte {
+	var frame [stackBytes]byte
+	return frame[i]
+}
+
+const stackBytes = 14 << 10
 
 func (h *half) logPanic(ctx context.Context, p any) {
 	if suppressed, ok := h.router.panics.Allow(); ok {

@@ -40,6 +40,9 @@ type AdmissionService struct {
 	// to its text. The router reserves them before it calls a half (see Limits).
 	// Without Weigh, the router reserves eight bytes for each byte of the objects.
 	Weigh func(*admissionv1.AdmissionRequest) int64
+	// Bound returns a number that is at least that of Weigh, in less time. The router reserves it instead while
+	// memory is ample. Without Bound, the router always calls Weigh.
+	Bound func(*admissionv1.AdmissionRequest) int64
 }
 
 const (

@@ -31,8 +31,13 @@ const (
 )
 
 // weight returns how many bytes of memory deciding a request needs, in addition to
-// its text.
+// its text, or more while memory is ample.
 func (h *half) weight(ar *admissionv1.AdmissionRequest) int64 {
+	if h.bound != nil {
+		if n := h.bound(ar); h.router.memory.isAmpleFor(n) {
+			return n
+		}
+	}
 	if h.weigh != nil {
 		return h.weigh(ar)
 	}

@@ -60,7 +60,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		return s, err
 	}
 	c := &chain{observe: d.Observe}
-	s.Weigh = c.decoder.Weigh
+	s.Weigh, s.Bound = c.decoder.Weigh, objects.Bound
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
 		s.MutatingConfig = f.mutatingConfig(mutating)

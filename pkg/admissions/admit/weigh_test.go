@@ -129,5 +129,8 @@ func TestWeight(t *testing.T) {
 		if took > weight {
 			t.Errorf("%s: got the weight %d, want more than the %d bytes that it takes", c.name, weight, took)
 		}
+		if bound := s.Bound(ar); bound < weight {
+			t.Errorf("%s: got the bound %d on the weight %d", c.name, bound, weight)
+		}
 	}
 }

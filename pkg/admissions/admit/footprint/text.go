@@ -1,5 +1,7 @@
 package footprint
 
+import "github.com/postern-dev/postern/pkg/router/rawjson"
+
 // next skips white space and returns the byte that a value begins with, or 0 at the
 // end of the text.
 func (s *scan) next() byte {
@@ -55,6 +57,9 @@ func (s *scan) skip() {
 
 func (s *scan) skipString() {
 	for s.at++; s.at < len(s.text); s.at++ {
+		if s.at += rawjson.Ordinary(s.text[s.at:]); s.at >= len(s.text) {
+			break
+		}
 		switch s.text[s.at] {
 		case '\\':
 			s.at++

@@ -75,8 +75,12 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	if b.Type() != a.Type() {
 		return nil, fmt.Errorf("a plugin replaced a %T by a %T", before, after)
 	}
+	c := changeOf(b, a)
+	if c == nil {
+		return nil, nil
+	}
 	w := walk{check: ctx.Err}
-	if err := w.value("", b, a, rawjson.Of(raw), nil); err != nil || len(w.ops) == 0 {
+	if err := w.value(place{before: b, after: a, change: c}, rawjson.Of(raw)); err != nil || len(w.ops) == 0 {
 		return nil, err
 	}
 	return encode(w.ops)
@@ -104,29 +108,38 @@ func (w *walk) remove(path string) {
 	w.ops = append(w.ops, operation{op: "remove", path: path})
 }
 
-// value compares the values b and a at path, which exists in the document and has
-// the value raw. field is the field that holds a list, or nil.
-func (w *walk) value(path string, b, a reflect.Value, raw rawjson.Value, field *field) error {
+// place is a value before and after the change, at a path of the document.
+type place struct {
+	path          string
+	before, after reflect.Value
+	change        *change
+	field         *field // The field that holds the value, or nil.
+}
+
+// value compares the values at a place, which exists in the document and has the value raw there.
+func (w *walk) value(p place, raw rawjson.Value) error {
 	if err := w.check(); err != nil {
-		return fmt.Errorf("comparing %s: %w", path, err)
+		return fmt.Errorf("comparing %s: %w", p.path, err)
 	}
+	b, a := p.before, p.after
 	if !isLeaf(a.Type()) {
 		switch a.Kind() {
 		case reflect.Pointer, reflect.Interface:
 			if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
-				return w.value(path, b.Elem(), a.Elem(), raw, field)
+				p.before, p.after = b.Elem(), a.Elem()
+				return w.value(p, raw)
 			}
 		case reflect.Struct:
 			if raw.IsObject() {
-				return w.structure(path, b, a, raw)
+				return w.structure(p, raw)
 			}
 		case reflect.Map:
 			if raw.IsObject() && a.Type().Key().Kind() == reflect.String {
-				return w.mapping(path, b, a, raw)
+				return w.mapping(p.path, b, a, raw)
 			}
 		case reflect.Slice:
 			if doc := slices.Collect(raw.Items()); raw.IsArray() && len(doc) == b.Len() && a.Len() > 0 {
-				return w.list(list{path: path, before: b, after: a, doc: doc, key: field.keyOf(a.Type())})
+				return w.list(list{place: p, doc: doc, key: p.field.keyOf(a.Type())})
 			}
 		default:
 		}
@@ -134,23 +147,17 @@ func (w *walk) value(path string, b, a reflect.Value, raw rawjson.Value, field *
 	if equal(b, a) {
 		return nil
 	}
-	return w.emit("replace", path, a)
+	return w.emit("replace", p.path, a)
 }
 
-func (w *walk) structure(path string, b, a reflect.Value, raw rawjson.Value) error {
-	var doc []named
-	fields := fieldsOf(a.Type()).all
-	for i := range fields {
-		f := &fields[i]
-		bf, af := b.FieldByIndex(f.index), a.FieldByIndex(f.index)
-		if identical(bf, af) {
-			continue
-		}
-		if doc == nil {
-			doc = namedIn(raw)
-		}
+func (w *walk) structure(p place, raw rawjson.Value) error {
+	doc := namedIn(raw)
+	fields := fieldsOf(p.after.Type()).all
+	for _, part := range p.change.parts {
+		f := &fields[part.index]
+		after := fieldAt(p.after, f.index)
 		value, exists := find(doc, f.name)
-		m := member{path: path, name: f.name, before: bf, after: af, encoded: !f.omitted(af), field: f}
+		m := member{place{p.path + "/" + escape(f.name), fieldAt(p.before, f.index), after, part.change, f}, !f.omitted(after)}
 		if err := w.member(m, value, exists); err != nil {
 			return err
 		}
@@ -162,11 +169,13 @@ func (w *walk) mapping(path string, b, a reflect.Value, raw rawjson.Value) error
 	doc := members(raw)
 	for _, k := range sortedKeys(b, a) {
 		bv, av := b.MapIndex(k), a.MapIndex(k)
-		if bv.IsValid() && av.IsValid() && identical(bv, av) {
-			continue
+		m := member{place{path: path + "/" + escape(k.String()), before: bv, after: av}, av.IsValid()}
+		if bv.IsValid() && av.IsValid() {
+			if m.change = changeOf(bv, av); m.change == nil {
+				continue
+			}
 		}
-		m := member{path: path, name: k.String(), before: bv, after: av, encoded: av.IsValid()}
-		value, exists := doc[m.name]
+		value, exists := doc[k.String()]
 		if err := w.member(m, value, exists); err != nil {
 			return err
 		}
@@ -207,29 +216,27 @@ func members(raw rawjson.Value) map[string]rawjson.Value {
 	return out
 }
 
-// member is one member of the JSON object at path: a field of a struct, or an
-// entry of a map, of which before or after may not exist.
+// member is one member of a JSON object: a field of a struct, or an entry of a map, of which before or after may not
+// exist.
 type member struct {
-	path, name    string
-	before, after reflect.Value
-	encoded       bool   // The encoding of the object after the change has the member.
-	field         *field // The field of a struct, or nil.
+	place
+
+	encoded bool // The encoding of the object after the change has the member.
 }
 
 // member compares a member whose value in the document is raw, if the document has it.
 func (w *walk) member(m member, raw rawjson.Value, exists bool) error {
-	path := m.path + "/" + escape(m.name)
 	switch both := m.before.IsValid() && m.after.IsValid(); {
 	case both && m.encoded && exists && !raw.IsNull():
-		return w.value(path, m.before, m.after, raw, m.field)
+		return w.value(m.place, raw)
 	case both && equal(m.before, m.after):
 		return nil
 	case m.encoded && exists:
-		return w.emit("replace", path, m.after)
+		return w.emit("replace", m.path, m.after)
 	case m.encoded:
-		return w.emit("add", path, m.after)
+		return w.emit("add", m.path, m.after)
 	case exists:
-		w.remove(path)
+		w.remove(m.path)
 	}
 	return nil
 }

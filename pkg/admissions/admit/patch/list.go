@@ -1,7 +1,6 @@
 package patch
 
 import (
-	"reflect"
 	"strconv"
 
 	"github.com/postern-dev/postern/pkg/router/rawjson"
@@ -14,10 +13,10 @@ const maxOperations = 1000
 
 // list is a list before and after the change.
 type list struct {
-	path          string
-	before, after reflect.Value
-	doc           []rawjson.Value // The items of before in the document.
-	key           []int           // The index of the field that is the merge key, or nil.
+	place
+
+	doc []rawjson.Value // The items of before in the document.
+	key []int           // The index of the field that is the merge key, or nil.
 }
 
 func (l list) item(i int) string { return l.path + "/" + strconv.Itoa(i) }
@@ -80,10 +79,16 @@ func (w *walk) list(l list) error {
 
 // inside compares item i before the change with item j after it.
 func (w *walk) inside(l list, i, j int) error {
-	if identical(l.before.Index(i), l.after.Index(j)) {
+	p := place{path: l.item(i), before: l.before.Index(i), after: l.after.Index(j)}
+	if i == j && len(l.change.parts) > 0 {
+		p.change = l.change.at(i)
+	} else {
+		p.change = changeOf(p.before, p.after)
+	}
+	if p.change == nil {
 		return nil
 	}
-	return w.value(l.item(i), l.before.Index(i), l.after.Index(j), l.doc[i], nil)
+	return w.value(p, l.doc[i])
 }
 
 // insert adds item j of the list after the change in front of item i of the
@@ -94,5 +99,9 @@ func (w *walk) insert(l list, i, j, origin int) error {
 		return w.emit("add", l.item(i), l.after.Index(j))
 	}
 	w.ops = append(w.ops, operation{op: "add", path: l.item(i), value: l.doc[origin]})
-	return w.value(l.item(i), l.before.Index(origin), l.after.Index(j), l.doc[origin], nil)
+	p := place{path: l.item(i), before: l.before.Index(origin), after: l.after.Index(j)}
+	if p.change = changeOf(p.before, p.after); p.change == nil {
+		return nil
+	}
+	return w.value(p, l.doc[origin])
 }
