@@ -8,15 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -59,6 +64,11 @@ func TestObjects(t *testing.T) {
 		"Service": func() any { return &corev1.Service{} }, "ConfigMap": func() any { return &corev1.ConfigMap{} },
 		"ResourceQuota": func() any { return &corev1.ResourceQuota{} }, "Deployment": func() any { return &appsv1.Deployment{} },
 		"PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} }, "NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
+		"Certificate": func() any { return &certmanagerv1.Certificate{} }, "Issuer": func() any { return &certmanagerv1.Issuer{} },
+		"ServiceMonitor": func() any { return &monitoringv1.ServiceMonitor{} }, "Job": func() any { return &batchv1.Job{} },
+		"ClusterRole": func() any { return &rbacv1.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+		"Role": func() any { return &rbacv1.Role{} }, "RoleBinding": func() any { return &rbacv1.RoleBinding{} },
+		"CustomResourceDefinition": func() any { return &apiextensionsv1.CustomResourceDefinition{} },
 	}
 	for name, v := range variants(t) {
 		t.Run(name, func(t *testing.T) {
@@ -77,10 +87,10 @@ func TestObjects(t *testing.T) {
 					if strings.HasSuffix(object.Kind, "WebhookConfiguration") {
 						t.Errorf("The chart has a %s, want none: Postern registers what it serves", object.Kind)
 					}
-					if decode, ok := types[object.Kind]; ok {
-						if err := yaml.UnmarshalStrict(doc, decode()); err != nil {
-							t.Errorf("%s: %v", file, err)
-						}
+					if decode, ok := types[object.Kind]; !ok {
+						t.Errorf("%s: there is no type for the kind %s", file, object.Kind)
+					} else if err := yaml.UnmarshalStrict(doc, decode()); err != nil {
+						t.Errorf("%s: %v", file, err)
 					}
 				}
 			}
@@ -145,6 +155,16 @@ func TestMistakes(t *testing.T) {
 	} {
 		if _, err := render(load(t), namespace, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Got the error %v for %v, want one that names %s", err, v, want)
+		}
+	}
+}
+
+// TestDisruptionBudget checks that the budget does not block the drain of the node of a single replica for ever.
+func TestDisruptionBudget(t *testing.T) {
+	for replicas, want := range map[int]bool{0: false, 1: false, 2: true, 3: true} {
+		text := mustRender(t, namespace, values{"replicas": replicas})["poddisruptionbudget.yaml"]
+		if got := strings.TrimSpace(text) != ""; got != want {
+			t.Errorf("Got a PodDisruptionBudget for %d replicas: %t, want %t", replicas, got, want)
 		}
 	}
 }
