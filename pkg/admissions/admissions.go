@@ -6,6 +6,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/always"
 	"github.com/postern-dev/postern/pkg/admissions/certificates"
 	"github.com/postern-dev/postern/pkg/admissions/events"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces"
 	"github.com/postern-dev/postern/pkg/admissions/network"
 	"github.com/postern-dev/postern/pkg/admissions/nodes"
@@ -30,5 +31,6 @@ func Families() List {
 		ownership.Family,
 		events.Family,
 		quota.Family,
+		fleetquota.Family,
 	}
 }

@@ -29,6 +29,7 @@ func needed() map[string]string {
 	return map[string]string{
 		"AlwaysDeny":         "everywhere: true",
 		"EventRateLimit":     "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}",
+		"FleetQuota":         "{hub: {kubeConfigFile: fleetquota/fleetquota/testdata/hub.kubeconfig}, cluster: {name: eu-1}}",
 		"ImagePolicyWebhook": "imagePolicy: {kubeConfigFile: pods/imagepolicywebhook/testdata/image-policy.kubeconfig}",
 		"InitialResources":   "vpa: {}",
 	}
