@@ -7,6 +7,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/certificates"
 	"github.com/postern-dev/postern/pkg/admissions/deletion"
 	"github.com/postern-dev/postern/pkg/admissions/events"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces"
 	"github.com/postern-dev/postern/pkg/admissions/network"
 	"github.com/postern-dev/postern/pkg/admissions/nodes"
@@ -32,5 +33,6 @@ func Families() List {
 		events.Family,
 		quota.Family,
 		deletion.Family,
+		fleetquota.Family,
 	}
 }

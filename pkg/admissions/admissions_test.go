@@ -44,6 +44,7 @@ func (m member) cases(t *testing.T) []*admittest.Case {
 func own() []string {
 	return []string{
 		"DeletionGate",
+		"FleetQuota",
 	}
 }
 

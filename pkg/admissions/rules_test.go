@@ -30,6 +30,7 @@ func needed() map[string]string {
 		"AlwaysDeny":         "everywhere: true",
 		"DeletionGate":       "gates: [{name: database, selector: {matchLabels: {app: db}}, annotations: {a: b}, podCondition: example.com/drained}]",
 		"EventRateLimit":     "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}",
+		"FleetQuota":         "{hub: {kubeConfigFile: fleetquota/fleetquota/testdata/hub.kubeconfig}, cluster: {name: eu-1}}",
 		"ImagePolicyWebhook": "imagePolicy: {kubeConfigFile: pods/imagepolicywebhook/testdata/image-policy.kubeconfig}",
 		"InitialResources":   "vpa: {}",
 	}

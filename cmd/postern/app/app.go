@@ -89,7 +89,7 @@ func (p Program) newRoot() (*cobra.Command, error) {
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newMigrate(), newVersion())
+	root.AddCommand(serve, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newMigrate(), newFleetQuota(), newVersion())
 	if err := completeServe(root, p.Families); err != nil {
 		return nil, err
 	}

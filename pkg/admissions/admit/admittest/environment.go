@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -89,10 +90,15 @@ func (c *Case) Environment() (*Environment, error) {
 			continue
 		}
 		typed = append(typed, obj)
+		if u, ok := asWorkload(raw); ok {
+			custom = append(custom, u)
+		}
 	}
 	// The constructor with support for server-side apply is slow.
 	e.Client = fake.NewSimpleClientset(typed...)
-	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), customKinds(), custom...)
+	lists := customKinds()
+	maps.Copy(lists, workloads())
+	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, custom...)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
 	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
@@ -114,6 +120,15 @@ func (c *Case) Environment() (*Environment, error) {
 
 // Close stops the backend. Informers are stopped by whoever started them.
 func (e *Environment) Close() { e.Backend.Close() }
+
+// asWorkload returns an object for the dynamic client, if its kind is one that plugins read with it.
+func asWorkload(raw []byte) (*unstructured.Unstructured, bool) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return nil, false
+	}
+	return u, isWorkload(u.GroupVersionKind())
+}
 
 // decodeStrictly returns the typed object. For a kind that k8s.io/api does not
 // have, it returns an unstructured object.

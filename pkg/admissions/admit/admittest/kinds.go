@@ -39,6 +39,7 @@ func clusterScoped() map[schema.GroupKind]bool {
 		"node.k8s.io":                  {"RuntimeClass"},
 		"policy":                       {"PodSecurityPolicy"},
 		"policy.postern.dev":           {"PodSecurityPolicy"},
+		"quota.postern.dev":            {"FleetAllowance", "FleetQuota"},
 		"rbac.authorization.k8s.io":    {"ClusterRole", "ClusterRoleBinding"},
 		"resource.k8s.io":              {"DeviceClass", "DeviceTaintRule", "ResourceSlice"},
 		"scheduling.k8s.io":            {"PriorityClass"},
@@ -65,11 +66,36 @@ func namespaced(kind schema.GroupKind) bool {
 // k8s.io/api.
 func customKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
+		{Group: "kubeflow.org", Version: "v2beta1", Resource: "mpijobs"}:                 "MPIJobList",
 		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}:    "PodSecurityPolicyList",
+		{Group: "quota.postern.dev", Version: "v1alpha1", Resource: "fleetallowances"}:   "FleetAllowanceList",
 		{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"}:     "PodPresetList",
 		{Group: "settings.k8s.io", Version: "v1alpha1", Resource: "podpresets"}:          "PodPresetList",
 		{Group: "autoscaling.k8s.io", Version: "v1", Resource: "verticalpodautoscalers"}: "VerticalPodAutoscalerList",
 	}
+}
+
+// workloads returns the kinds of k8s.io/api that plugins read with a dynamic client.
+func workloads() map[schema.GroupVersionResource]string {
+	return map[schema.GroupVersionResource]string{
+		{Version: "v1", Resource: "pods"}:                        "PodList",
+		{Group: "apps", Version: "v1", Resource: "deployments"}:  "DeploymentList",
+		{Group: "apps", Version: "v1", Resource: "statefulsets"}: "StatefulSetList",
+		{Group: "apps", Version: "v1", Resource: "replicasets"}:  "ReplicaSetList",
+		{Group: "apps", Version: "v1", Resource: "daemonsets"}:   "DaemonSetList",
+		{Group: "batch", Version: "v1", Resource: "jobs"}:        "JobList",
+		{Group: "batch", Version: "v1", Resource: "cronjobs"}:    "CronJobList",
+	}
+}
+
+// isWorkload reports whether a kind is one of workloads.
+func isWorkload(gvk schema.GroupVersionKind) bool {
+	for gvr, list := range workloads() {
+		if gvr.GroupVersion() == gvk.GroupVersion() && list == gvk.Kind+"List" {
+			return true
+		}
+	}
+	return false
 }
 
 // restMapper returns a mapper for all kinds of k8s.io/api and Postern's custom kinds.

@@ -128,9 +128,18 @@ func newCluster(tb testing.TB, config []byte, pod *corev1.Pod) *cluster {
 	}
 	ctx := tb.Context()
 	for _, add := range []func() error{
-		func() error { _, err := env.Client.CoreV1().Namespaces().Create(ctx, theNamespace(), metav1.CreateOptions{}); return err },
-		func() error { _, err := env.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{}); return err },
-		func() error { _, err := env.Client.CoreV1().Pods("shop").Create(ctx, pod, metav1.CreateOptions{}); return err },
+		func() error {
+			_, err := env.Client.CoreV1().Namespaces().Create(ctx, theNamespace(), metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := env.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := env.Client.CoreV1().Pods("shop").Create(ctx, pod, metav1.CreateOptions{})
+			return err
+		},
 	} {
 		if err := add(); err != nil {
 			tb.Fatal(err)

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
+
+	"github.com/postern-dev/postern/pkg/admissions/kinds/podusage"
 )
 
 // Devices are the facts about devices that measuring a ResourceClaim takes.
@@ -58,7 +60,7 @@ func LoadDevices(ctx context.Context, client kubernetes.Interface, obj runtime.O
 	}
 	pod, err := ownerPod(ctx, client, claim)
 	if pod != nil {
-		d.Owner, d.Paid = pod.UID, podUsage(pod, gates, c)
+		d.Owner, d.Paid = pod.UID, podusage.Of(pod, gates, c)
 	}
 	return d, err
 }

@@ -1,24 +1,20 @@
 package usage
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/component-base/featuregate"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/podusage"
 )
 
 // podEvaluator measures Pods.
@@ -87,45 +83,13 @@ func isRequestOfExtended(name corev1.ResourceName) bool {
 		(!pods.IsNativeResource(name) || strings.HasPrefix(string(name), corev1.ResourceImplicitExtendedClaimsPerClass))
 }
 
-// compute are the resources that every container must set if a quota limits them.
-//
-// Upstream: the coupling of quota and validation is kept for compatibility, and no other resource joins the list.
-func compute() sets.Set[corev1.ResourceName] {
-	return sets.New(corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,
-		corev1.ResourceMemory, corev1.ResourceRequestsMemory, corev1.ResourceLimitsMemory)
-}
-
 // Constraints implements quota.Evaluator. The error lists the containers that do not set a required resource.
 func (e podEvaluator) Constraints(required []corev1.ResourceName, obj runtime.Object) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return unexpected("Pod", obj)
 	}
-	must := sets.New(required...).Intersection(compute())
-	if len(must) == 0 || e.gates.Enabled(pods.PodLevelResources) && resourcehelper.IsPodLevelResourcesSet(pod) {
-		return nil
-	}
-	missing := map[corev1.ResourceName]sets.Set[string]{}
-	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
-		set := computeUsage(c.Resources.Requests, c.Resources.Limits)
-		for name := range must {
-			if _, ok := set[name]; ok {
-				continue
-			}
-			if missing[name] == nil {
-				missing[name] = sets.New[string]()
-			}
-			missing[name].Insert(c.Name)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	var parts []string
-	for _, name := range sets.List(sets.KeySet(missing)) {
-		parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(sets.List(missing[name]), ",")))
-	}
-	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
+	return podusage.Check(pod, required, e.gates)
 }
 
 // Usage implements quota.Evaluator.
@@ -134,52 +98,7 @@ func (e podEvaluator) Usage(obj runtime.Object) (corev1.ResourceList, error) {
 	if !ok {
 		return nil, unexpected("Pod", obj)
 	}
-	return podUsage(pod, e.gates, e.clock), nil
-}
-
-// podUsage returns what a pod uses. A pod that has ended is an object in storage, and uses nothing else.
-func podUsage(pod *corev1.Pod, gates featuregate.FeatureGate, c clock.PassiveClock) corev1.ResourceList {
-	count := corev1.ResourceList{objectCount("", "pods"): number(1)}
-	if hasEnded(pod, c) {
-		return count
-	}
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, SkipPodLevelResources: !gates.Enabled(pods.PodLevelResources)}
-	return quota.Add(count, computeUsage(resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)))
-}
-
-// hasEnded reports whether the pod is terminal, or should have been gone by now. Users do not pay for a pod that is
-// stuck because its node is lost.
-func hasEnded(pod *corev1.Pod, c clock.PassiveClock) bool {
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-		return true
-	}
-	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
-		return false
-	}
-	grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
-	return c.Now().After(pod.DeletionTimestamp.Add(grace))
-}
-
-// computeUsage returns one pod and its resources, under each of the names that a quota has for them.
-func computeUsage(requests, limits corev1.ResourceList) corev1.ResourceList {
-	out := corev1.ResourceList{corev1.ResourcePods: number(1)}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		if request, ok := requests[name]; ok {
-			out[name], out[corev1.DefaultResourceRequestsPrefix+name] = request, request
-		}
-		if limit, ok := limits[name]; ok {
-			out["limits."+name] = limit
-		}
-	}
-	for name, request := range requests {
-		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			out[name], out[corev1.DefaultResourceRequestsPrefix+name] = request, request
-		}
-		if pods.IsExtendedResource(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
-			out[corev1.DefaultResourceRequestsPrefix+name] = request
-		}
-	}
-	return out
+	return podusage.Of(pod, e.gates, e.clock), nil
 }
 
 // inScope reports whether a pod is in a scope of a quota.

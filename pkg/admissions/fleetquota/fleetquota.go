@@ -1,0 +1,13 @@
+// Package fleetquota is the family of the limits over several clusters. Its plugin changes no object.
+package fleetquota
+
+import (
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/fleetquota"
+)
+
+// Family has one plugin. kube-apiserver has no such plugin.
+var Family = admit.Family{
+	Name:    "fleetquota",
+	Plugins: []*admit.Plugin{fleetquota.Plugin},
+}

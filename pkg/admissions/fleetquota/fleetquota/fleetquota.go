@@ -1,0 +1,324 @@
+// Package fleetquota denies workloads that exceed a limit over several clusters. See README.md.
+package fleetquota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/postern-dev/postern/pkg/admissions/access"
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/census"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/workload"
+	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+// Plugin is FleetQuota. The handler returns the rules of custom kinds, because they depend on the configuration.
+var Plugin = &admit.Plugin{
+	Name:         "FleetQuota",
+	Rules:        rules(workload.New(workload.Settings{}, nil, nil).All()),
+	SideEffects:  true,
+	Configurable: true,
+	Features:     map[featuregate.Feature]featuregate.FeatureSpec{pods.PodLevelResources: pods.QOSFeatures()[pods.PodLevelResources]},
+	Access: access.Rules{
+		access.Lookup("", "pods"), access.Lookup("", "namespaces"), access.Lookup("apps", "deployments"), access.Lookup("apps", "statefulsets"),
+		access.Lookup("apps", "replicasets"), access.Lookup("apps", "daemonsets"), access.Lookup("batch", "jobs"), access.Lookup("batch", "cronjobs"),
+		access.To(quotav1alpha1.GroupName, quotav1alpha1.AllowanceResource, "get", "list", "watch", "create", "update", "delete"),
+		access.Review(),
+	},
+	New: newHandler,
+}
+
+// rules returns the rules of the kinds: new objects, changed ones, and other numbers of replicas.
+func rules(kinds []workload.Kind) []admit.Rule {
+	var out []admit.Rule
+	for _, kind := range kinds {
+		r := admit.Rule{Phase: admit.Validating, Group: kind.Group, Versions: []string{kind.Version}, Resources: []string{kind.Resource}}
+		r.Operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update}
+		out = append(out, r)
+		r.Operations = []admissionv1.Operation{admissionv1.Update}
+		switch {
+		case kind.Resource == "pods":
+			r.Resources = []string{"pods/resize"}
+			out = append(out, r)
+		case kind.Scale != "":
+			r.Resources = []string{kind.Resource + "/scale"}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+type plugin struct {
+	config    config
+	kinds     *workload.Kinds
+	census    *census.Census
+	authorize admit.AuthorizeFunc
+	ledgers   *ledgers
+	spaces    *spaces
+}
+
+func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
+	c, err := load(data)
+	if err != nil {
+		return admit.Handler{}, err
+	}
+	hub, err := store.NewHub(c.Hub.KubeConfigFile, "postern/"+c.Cluster.Name)
+	if err != nil {
+		return admit.Handler{}, admit.InvalidField("hub.kubeConfigFile", "%s: %w", c.Hub.KubeConfigFile, err)
+	}
+	custom := c.kinds()
+	kinds := workload.New(workload.Settings{CountSurge: c.CountSurge, DaemonSetNodes: c.DaemonSetNodes}, d.Features, d.Clock, custom...)
+	found, err := census.New(d, kinds)
+	if err != nil {
+		return admit.Handler{}, err
+	}
+	p := &plugin{config: c, kinds: kinds, census: found, authorize: d.Authorize, spaces: newSpaces(d)}
+	if p.ledgers, err = newLedgers(d, c, hub, found); err != nil {
+		return admit.Handler{}, err
+	}
+	if d.Go != nil {
+		d.Go(p.ledgers.syncHub)
+		d.Go(p.ledgers.recount)
+	}
+	return admit.Handler{Validate: p.validate, Rules: rules(custom)}, nil
+}
+
+func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
+	kind := p.kinds.Find(schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource})
+	if kind == nil || r.Namespace == "" {
+		return nil
+	}
+	selected, err := p.covering(ctx, r.Namespace)
+	if err != nil || len(selected) == 0 {
+		return err
+	}
+	obj, old := r.Object, r.OldObject
+	if r.SubResource == "scale" {
+		if obj, old, err = p.scaled(ctx, r, kind); err != nil || obj == nil {
+			return err
+		}
+	}
+	now, before, err := p.measure(r, kind, obj, old)
+	if err != nil {
+		return err
+	}
+	d := demandOf(r, kind, obj, old)
+	d.Usage = now.Usage
+	if before != nil {
+		d.Old = before.Usage
+	}
+	grows := slices.ContainsFunc(selected, func(a *quotav1alpha1.FleetAllowance) bool { return ledger.Adds(d, a) })
+	free, err := p.isCovered(ctx, r, obj, old, grows)
+	if err != nil || free {
+		return err
+	}
+	if err := p.checkSet(r, now, before, selected); err != nil {
+		return err
+	}
+	return p.decide(ctx, r, selected, d, now.Run)
+}
+
+// covering returns the allowances of the quotas that cover a namespace.
+func (p *plugin) covering(ctx context.Context, namespace string) ([]*quotav1alpha1.FleetAllowance, error) {
+	all, err := p.ledgers.list()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	var out []*quotav1alpha1.FleetAllowance
+	for _, a := range all {
+		switch in, err := p.spaces.selects(ctx, a.Spec.Namespaces, namespace); {
+		case err != nil:
+			return nil, err
+		case in:
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// scaled returns the object of a scale subresource with the new and with the old number of replicas. It returns nil if
+// the object is gone.
+func (p *plugin) scaled(ctx context.Context, r *admit.Request, kind *workload.Kind) (obj, old runtime.Object, err error) {
+	now, isNew := r.Object.(*autoscalingv1.Scale)
+	before, isOld := r.OldObject.(*autoscalingv1.Scale)
+	if !isNew || !isOld {
+		return nil, nil, fmt.Errorf("got a scale subresource of type %T", r.Object)
+	}
+	if now.Spec.Replicas <= before.Spec.Replicas {
+		return nil, nil, nil
+	}
+	u, err := p.census.Live(ctx, kind, r.Namespace, r.Name)
+	if err != nil || u == nil {
+		return nil, nil, err
+	}
+	scaled, err := kind.Scaled(u, int64(now.Spec.Replicas))
+	if err != nil {
+		return nil, nil, admit.Forbidden(r, err)
+	}
+	unscaled, err := kind.Scaled(u, int64(before.Spec.Replicas))
+	if err != nil {
+		return nil, nil, admit.Forbidden(r, err)
+	}
+	// The API server stores the new number only over the version that it read.
+	unscaled.SetResourceVersion(before.ResourceVersion)
+	return scaled, unscaled, nil
+}
+
+// isCovered reports whether the usage of an object is a part of what its owner uses. Only those who may update the status
+// of the owner may make an object its dependent, or make a dependent larger: controllers may, and the users of namespaces
+// may not.
+func (p *plugin) isCovered(ctx context.Context, r *admit.Request, obj, old runtime.Object, grows bool) (bool, error) {
+	owner, kind, err := p.ownerOf(obj)
+	if err != nil {
+		return false, err
+	}
+	was, wasKind, err := p.ownerOf(old)
+	if err != nil {
+		return false, err
+	}
+	changed := (owner == nil) != (was == nil) || owner != nil && owner.UID != was.UID
+	if changed && owner == nil {
+		// Garbage collection and controllers release dependents. The next count includes them.
+		return p.controls(ctx, r, wasKind, was)
+	}
+	if owner == nil {
+		return false, nil
+	}
+	covers, err := p.census.Covers(ctx, kind, r.Namespace, owner)
+	if err != nil || !covers || !changed && !grows {
+		return covers, err
+	}
+	switch controls, err := p.controls(ctx, r, kind, owner); {
+	case err != nil:
+		return false, err
+	case !controls:
+		return false, admit.Forbidden(r, fmt.Errorf("fleet quotas count %s %q with all its pods, so only its controller may add or enlarge objects that it owns: "+
+			"user %q cannot update %s/status", kind.Kind, owner.Name, r.UserInfo.Username, kind.GroupResource()))
+	}
+	return true, nil
+}
+
+func (p *plugin) ownerOf(obj runtime.Object) (*metav1.OwnerReference, *workload.Kind, error) {
+	if obj == nil {
+		return nil, nil, nil
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the metadata of the object: %w", err)
+	}
+	owner, kind := p.kinds.Owner(m)
+	return owner, kind, nil
+}
+
+func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.Kind, owner *metav1.OwnerReference) (bool, error) {
+	d, err := p.authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
+		Verb: "update", Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Subresource: "status", Namespace: r.Namespace, Name: owner.Name,
+	}))
+	return d.Allowed, err
+}
+
+func (p *plugin) measure(r *admit.Request, kind *workload.Kind, obj, old runtime.Object) (now, before *workload.Workload, err error) {
+	if now, err = p.kinds.Measure(kind, obj); err != nil {
+		if errors.Is(err, workload.ErrUnreadable) {
+			return nil, nil, admit.Forbidden(r, err)
+		}
+		return nil, nil, err
+	}
+	if old == nil {
+		return now, nil, nil
+	}
+	before, err = p.kinds.Measure(kind, old)
+	if errors.Is(err, workload.ErrUnreadable) {
+		// It uses nothing as long as nobody can read it.
+		return now, &workload.Workload{}, nil
+	}
+	return now, before, err
+}
+
+// checkSet denies containers that do not set a resource that a quota limits. A workload that was stored without it may
+// not become larger.
+func (p *plugin) checkSet(r *admit.Request, now, before *workload.Workload, selected []*quotav1alpha1.FleetAllowance) error {
+	if p.config.AllowUnset {
+		return nil
+	}
+	for _, a := range selected {
+		var required []corev1.ResourceName
+		for name := range a.Spec.Hard {
+			required = append(required, name)
+		}
+		err := now.Check(required)
+		if err == nil || before != nil && before.Check(required) != nil && now.Pods() <= before.Pods() {
+			continue
+		}
+		return admit.Forbidden(r, fmt.Errorf("failed fleet quota: %s: %w", a.Name, err))
+	}
+	return nil
+}
+
+func demandOf(r *admit.Request, kind *workload.Kind, obj, old runtime.Object) *ledger.Demand {
+	d := &ledger.Demand{Pending: quotav1alpha1.Pending{
+		Request: r.UID, Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Namespace: r.Namespace, Name: r.Name,
+	}}
+	if m, err := meta.Accessor(obj); err == nil {
+		d.UID = m.GetUID()
+		if m.GetName() != "" {
+			d.Name = m.GetName()
+		}
+	}
+	if old != nil {
+		if m, err := meta.Accessor(old); err == nil {
+			d.From, d.UID = m.GetResourceVersion(), m.GetUID()
+		}
+	}
+	return d
+}
+
+// decide charges every quota. If one of them denies, the charges of the others are cancelled.
+func (p *plugin) decide(ctx context.Context, r *admit.Request, selected []*quotav1alpha1.FleetAllowance, d *ledger.Demand, run corev1.ResourceList) error {
+	slices.SortFunc(selected, func(a, b *quotav1alpha1.FleetAllowance) int { return strings.Compare(a.Name, b.Name) })
+	var charged []*book
+	for _, a := range selected {
+		b := p.ledgers.book(a.Name)
+		if err := checkRun(a, run); err != nil {
+			return admit.Forbidden(r, err)
+		}
+		if !ledger.Adds(d, a) {
+			continue
+		}
+		err := b.decide(ctx, d, r.IsDryRun())
+		if err != nil {
+			for _, other := range charged {
+				other.cancel(ctx, d)
+			}
+			return denial(r, a.Name, b, d, err)
+		}
+		charged = append(charged, b)
+		b.warn(r, d, p.config.WarnAbove)
+	}
+	return nil
+}
+
+// checkRun denies an object whose runs could never be admitted.
+func checkRun(a *quotav1alpha1.FleetAllowance, run corev1.ResourceList) error {
+	if exceeded := ledger.Beyond(run, a.Spec.Hard); len(exceeded) > 0 {
+		return fmt.Errorf("exceeded fleet quota: %s, requested by one run: %s, limited: %s", a.Name, ledger.Text(exceeded), ledger.Text(ledger.Named(a.Spec.Hard, exceeded)))
+	}
+	return nil
+}

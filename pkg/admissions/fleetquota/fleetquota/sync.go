@@ -1,0 +1,247 @@
+package fleetquota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/census"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+// recountInterval is the time between two counts of the caches.
+const recountInterval = time.Second
+
+// ledgers are the accounts of all quotas of the cluster.
+type ledgers struct {
+	config     config
+	hub        *store.Quotas
+	allowances *store.Allowances
+	census     *census.Census
+	cached     cache.SharedIndexInformer
+	clock      clock.Clock
+	metrics    *decisions
+
+	mu    sync.Mutex
+	books map[string]*book
+}
+
+// allowance is an object of the informer of FleetAllowances.
+type allowance struct {
+	metav1.ObjectMeta
+
+	content *quotav1alpha1.FleetAllowance
+	err     error
+}
+
+func newLedgers(d admit.Deps, c config, hub *store.Quotas, found *census.Census) (*ledgers, error) {
+	informer := d.CustomInformers.ForResource(quotav1alpha1.Allowances()).Informer()
+	err := informer.SetTransform(func(obj any) (any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		a := &allowance{ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}}
+		a.content, a.err = store.Decode(u)
+		return a, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching allowances: %w", err)
+	}
+	l := &ledgers{
+		config: c, hub: hub, allowances: store.NewAllowances(d.Dynamic), census: found, cached: informer, clock: d.Clock, books: map[string]*book{},
+	}
+	l.metrics, err = newDecisions(d.Metrics, l)
+	return l, err
+}
+
+var errUnsynced = errors.New("the allowances are not known yet")
+
+// list returns the newest known allowances of all quotas.
+func (l *ledgers) list() ([]*quotav1alpha1.FleetAllowance, error) {
+	if !l.cached.HasSynced() {
+		return nil, errUnsynced
+	}
+	var out []*quotav1alpha1.FleetAllowance
+	for _, obj := range l.cached.GetStore().List() {
+		a, err := allowanceOf(obj)
+		if err != nil {
+			return nil, err
+		}
+		b := l.book(a.Name)
+		b.account.Notice(a)
+		if known := b.account.Known(); known != nil {
+			a = known
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// book returns the book of a quota.
+func (l *ledgers) book(quota string) *book {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, ok := l.books[quota]
+	if !ok {
+		b = newBook(ledger.NewAccount(quota, l.allowances, l.hub, l.census, ledger.Options{
+			Cluster: l.config.Cluster.Name, Step: float64(l.config.ClaimStep) / 100, Heartbeat: l.config.ReportInterval.Duration,
+			PendingTimeout: l.config.RequestTimeout.Duration, Now: l.clock.Now, Pause: pause,
+			Observe: func(what string, err error) { l.metrics.wrote(quota, what, err) },
+		}), l.metrics)
+		l.books[quota] = b
+	}
+	return b
+}
+
+// all returns the books of all quotas.
+func (l *ledgers) all() []*book {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]*book, 0, len(l.books))
+	for _, b := range l.books {
+		out = append(out, b)
+	}
+	return out
+}
+
+// pause waits for a random time, so that writers in conflict do not meet again.
+func pause(ctx context.Context, most time.Duration) error {
+	timer := time.NewTimer(rand.N(most)) //nolint:gosec // nobody gains from a guess
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("charging a fleet quota that others charge too: %w", ctx.Err())
+	}
+}
+
+// recount counts the workloads in the caches again and again.
+func (l *ledgers) recount(ctx context.Context) {
+	for pause(ctx, 2*recountInterval) == nil {
+		if !l.census.Synced() {
+			continue
+		}
+		if _, err := l.list(); err != nil {
+			continue
+		}
+		for _, b := range l.all() {
+			if err := b.account.Recount(ctx); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Could not count workloads", "quota", b.account.Name())
+			}
+		}
+	}
+}
+
+// syncHub keeps the accounts and the quotas of the hub together.
+func (l *ledgers) syncHub(ctx context.Context) {
+	for {
+		l.syncOnce(ctx)
+		if pause(ctx, 2*l.config.SyncInterval.Duration) != nil {
+			return
+		}
+	}
+}
+
+func (l *ledgers) syncOnce(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	if !l.cached.HasSynced() {
+		return
+	}
+	quotas, err := l.hub.List(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			log.Error(err, "The hub of the fleet quotas does not answer")
+		}
+		return
+	}
+	covered := map[string]bool{}
+	for _, q := range quotas {
+		if !l.covers(q) {
+			continue
+		}
+		covered[q.Name] = true
+		if err := l.syncQuota(ctx, q); err != nil && ctx.Err() == nil {
+			log.Error(err, "Could not bring a fleet quota up to date", "quota", q.Name)
+		}
+	}
+	for _, obj := range l.cached.GetStore().List() {
+		a, err := allowanceOf(obj)
+		if err != nil || covered[a.Name] {
+			continue
+		}
+		if err := l.drop(ctx, a.Name); err != nil && ctx.Err() == nil {
+			log.Error(err, "Could not drop a fleet quota that does not cover this cluster any more", "quota", a.Name)
+		}
+	}
+}
+
+// covers reports whether a quota covers this cluster.
+func (l *ledgers) covers(q *quotav1alpha1.FleetQuota) bool {
+	if q.Spec.Clusters == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(q.Spec.Clusters)
+	return err != nil || s.Matches(labels.Set(l.config.Cluster.Labels))
+}
+
+func (l *ledgers) syncQuota(ctx context.Context, q *quotav1alpha1.FleetQuota) error {
+	spec := quotav1alpha1.FleetAllowanceSpec{Hard: q.Spec.Hard, Namespaces: q.Spec.Namespaces}
+	spec.Others, spec.OthersUsed = ledger.Others(q, l.config.Cluster.Name)
+	b := l.book(q.Name)
+	err := b.account.Describe(ctx, spec)
+	if apierrors.IsNotFound(err) {
+		_, err = l.allowances.Create(ctx, &quotav1alpha1.FleetAllowance{ObjectMeta: metav1.ObjectMeta{Name: q.Name}, Spec: spec})
+		if apierrors.IsAlreadyExists(err) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return b.account.Maintain(ctx)
+}
+
+// drop removes the account of a quota that is gone, or that does not cover this cluster any more.
+func (l *ledgers) drop(ctx context.Context, quota string) error {
+	if err := l.allowances.Delete(ctx, quota); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	l.mu.Lock()
+	delete(l.books, quota)
+	l.mu.Unlock()
+	return ledger.Withdraw(ctx, l.hub, quota, l.config.Cluster.Name)
+}
+
+// amounts calls f for each amount of each account.
+func (l *ledgers) amounts(f func(quota string, resource corev1.ResourceName, kind string, value float64)) {
+	for _, b := range l.all() {
+		known := b.account.Known()
+		if known == nil {
+			continue
+		}
+		charged := ledger.Charged(known)
+		for name := range known.Spec.Hard {
+			for kind, list := range map[string]corev1.ResourceList{"limit": known.Spec.Hard, "allowance": known.Status.Allowance, "charged": charged} {
+				q := list[name]
+				f(known.Name, name, kind, q.AsApproximateFloat64())
+			}
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+// missedReports is the number of reports that a cluster must have missed before its allowance is taken back.
+const missedReports = 3
+
+// ErrNoAllowance says that a cluster has no allowance.
+var ErrNoAllowance = errors.New("the cluster has no allowance")
+
+// Reclaim takes back the allowance of a cluster that is gone, and returns it. It waits for the time of three reports,
+// and returns an error if the cluster has reported in the meantime. Only the own clock measures that time. Wait waits.
+//
+// A cluster that is not gone and cannot reach the hub would go on to use the allowance.
+func Reclaim(ctx context.Context, hub Hub, quota, cluster string, wait func(context.Context, time.Duration) error) (corev1.ResourceList, error) {
+	q, err := hub.Get(ctx, quota)
+	if err != nil {
+		return nil, fmt.Errorf("reading fleet quota %s: %w", quota, err)
+	}
+	first := find(q, cluster)
+	if first == nil {
+		return nil, fmt.Errorf("fleet quota %s: cluster %s: %w", quota, cluster, ErrNoAllowance)
+	}
+	if err := wait(ctx, Silence(first)); err != nil {
+		return nil, err
+	}
+	for {
+		if q, err = hub.Get(ctx, quota); err != nil {
+			return nil, fmt.Errorf("reading fleet quota %s: %w", quota, err)
+		}
+		now := find(q, cluster)
+		if now == nil {
+			return nil, fmt.Errorf("fleet quota %s: cluster %s: %w", quota, cluster, ErrNoAllowance)
+		}
+		if now.Heartbeat != first.Heartbeat || now.Sequence != first.Sequence {
+			return nil, fmt.Errorf("fleet quota %s: cluster %s is alive: it has written to the hub within the last %v", quota, cluster, Silence(first))
+		}
+		q.Status.Clusters = slices.DeleteFunc(q.Status.Clusters, func(c quotav1alpha1.ClusterAllowance) bool { return c.Name == cluster })
+		total(q)
+		_, err := hub.Update(ctx, q)
+		if err == nil {
+			return first.Allowance, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return nil, fmt.Errorf("writing fleet quota %s: %w", quota, err)
+		}
+	}
+}
+
+// Silence is how long a cluster must not have written to the hub before its allowance can be taken back.
+func Silence(c *quotav1alpha1.ClusterAllowance) time.Duration {
+	return missedReports * max(time.Duration(c.HeartbeatSeconds), 1) * time.Second
+}
+
+// Withdraw removes the entry of a cluster that the quota does not cover any more.
+func Withdraw(ctx context.Context, hub Hub, quota, cluster string) error {
+	q, err := hub.Get(ctx, quota)
+	if err != nil || find(q, cluster) == nil {
+		return unlessNotFound(err)
+	}
+	q.Status.Clusters = slices.DeleteFunc(q.Status.Clusters, func(c quotav1alpha1.ClusterAllowance) bool { return c.Name == cluster })
+	total(q)
+	_, err = hub.Update(ctx, q)
+	return unlessNotFound(err)
+}
+
+func unlessNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package workload
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// typedOf returns an object of a cache as the type of k8s.io/api.
+func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
+	obj, err := scheme.Scheme.New(kind.GroupVersion().WithKind(kind.Kind))
+	if err != nil {
+		return nil, fmt.Errorf("making a %s: %w", kind.Kind, err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+		return nil, fmt.Errorf("decoding a %s: %w", kind.Kind, err)
+	}
+	return obj, nil
+}
+
+// partsOf returns the pods of an object, the pods of objects that it creates and that are counted on their own, and
+// whether its dependents are covered.
+func (k *Kinds) partsOf(obj runtime.Object) ([]part, []part, bool, error) {
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		pods := value(o.Spec.Replicas, 1)
+		if k.settings.CountSurge {
+			pods += surge(o, pods)
+		}
+		return []part{{pods, podOf(&o.Spec.Template)}}, nil, true, nil
+	case *appsv1.StatefulSet:
+		return []part{{value(o.Spec.Replicas, 1), podOf(&o.Spec.Template)}}, nil, true, nil
+	case *appsv1.ReplicaSet:
+		return []part{{value(o.Spec.Replicas, 1), podOf(&o.Spec.Template)}}, nil, true, nil
+	case *appsv1.DaemonSet:
+		if k.settings.DaemonSetNodes == 0 {
+			return nil, nil, true, nil
+		}
+		return []part{{k.settings.DaemonSetNodes, podOf(&o.Spec.Template)}}, nil, true, nil
+	case *batchv1.Job:
+		if hasEnded(o) {
+			return nil, nil, true, nil
+		}
+		return jobParts(&o.Spec), nil, true, nil
+	case *batchv1.CronJob:
+		one := jobParts(&o.Spec.JobTemplate.Spec)
+		if o.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent || o.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
+			if o.Spec.Suspend == nil || !*o.Spec.Suspend {
+				return one, nil, true, nil
+			}
+		}
+		return nil, one, false, nil
+	case *corev1.Pod:
+		return []part{{1, o}}, nil, false, nil
+	}
+	return nil, nil, false, fmt.Errorf("a %T is no workload", obj)
+}
+
+// jobParts returns the pods that run at the same time.
+func jobParts(spec *batchv1.JobSpec) []part {
+	if spec.Suspend != nil && *spec.Suspend {
+		return nil
+	}
+	pods := value(spec.Parallelism, 1)
+	if spec.Completions != nil {
+		pods = min(pods, value(spec.Completions, 1))
+	}
+	return []part{{pods, podOf(&spec.Template)}}
+}
+
+func hasEnded(job *batchv1.Job) bool {
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// surge returns how many pods a rolling update may add. The API server sets the default, and accepts only valid values.
+func surge(d *appsv1.Deployment, replicas int64) int64 {
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return 0
+	}
+	most := intstr.FromString("25%")
+	if r := d.Spec.Strategy.RollingUpdate; r != nil && r.MaxSurge != nil {
+		most = *r.MaxSurge
+	}
+	if most.Type == intstr.Int {
+		return max(int64(most.IntVal), 0)
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(&most, int(replicas), true)
+	if err != nil {
+		return replicas
+	}
+	return max(int64(n), 0)
+}
+
+func value(n *int32, otherwise int64) int64 {
+	if n == nil {
+		return otherwise
+	}
+	return int64(*n)
+}
+
+func podOf(template *corev1.PodTemplateSpec) *corev1.Pod { return &corev1.Pod{Spec: template.Spec} }
+
+// Scaled returns a copy of an object with another number of replicas, as the scale subresource stores it.
+func (k *Kind) Scaled(u *unstructured.Unstructured, replicas int64) (*unstructured.Unstructured, error) {
+	out := u.DeepCopy()
+	if err := unstructured.SetNestedField(out.Object, replicas, strings.Split(k.Scale, ".")...); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, k.Scale, err)
+	}
+	return out, nil
+}
