@@ -79,7 +79,8 @@ generate: ## Write what is generated: parts of the Helm chart, and the manifests
 	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests)$$' . -update
 
 .PHONY: unit
-unit: ## Unit tests
+# The tests of installer/image build the program again, which takes seconds after the first build, and minutes before it.
+unit: build ## Unit tests
 	@command -v prometheus >/dev/null || \
 		echo "unit: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
 	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
