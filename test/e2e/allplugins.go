@@ -18,22 +18,31 @@ var pluginList = regexp.MustCompile(`Plugins: ([A-Za-z, ]+)\.`)
 const FrozenNamespace = "frozen"
 
 // allConfigurations is the configuration of the plugins that require a configuration. It has a placeholder for the
-// kubeconfig of an ImageBackend.
+// kubeconfig of a hub without FleetQuotas, and one for that of an ImageBackend.
 const allConfigurations = `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
 - name: AlwaysDeny
   configuration: {namespaces: [` + FrozenNamespace + `]}
+- name: DeletionGate
+  configuration: {gates: [{name: gate, selector: {matchLabels: {e2e.postern.dev/gate: closed}}, podCondition: e2e.postern.dev/open}]}
 - name: EventRateLimit
   configuration:
     apiVersion: eventratelimit.admission.k8s.io/v1alpha1
     kind: Configuration
     limits:
     - {type: Server, qps: 5000, burst: 5000}
+- name: FleetQuota
+  configuration: {hub: {kubeConfigFile: %q}, cluster: {name: only}, syncInterval: 1h}
 - name: InitialResources
   configuration: {vpa: {}}
 - name: ImagePolicyWebhook
   configuration: {imagePolicy: {kubeConfigFile: %q}}
+`
+
+// noHub is the kubeconfig of a hub that does not answer.
+const noHub = `{apiVersion: v1, kind: Config, current-context: hub, clusters: [{name: hub, cluster: {server: "https://127.0.0.1:1"}}],
+contexts: [{name: hub, context: {cluster: hub}}]}
 `
 
 // pluginsOf returns the names of all plugins in the output of --help.
@@ -64,7 +73,11 @@ func (s *Suite) Plugins(tb testing.TB) []string {
 func (s *Suite) AllPlugins(tb testing.TB, more ...string) Options {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "admission.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, allConfigurations+strings.Join(more, ""), StartImageBackend(tb).Kubeconfig), 0o600); err != nil {
+	hub := filepath.Join(tb.TempDir(), "hub.kubeconfig")
+	if err := os.WriteFile(hub, []byte(noHub), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, allConfigurations+strings.Join(more, ""), hub, StartImageBackend(tb).Kubeconfig), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	return Options{Plugins: s.Plugins(tb), Flags: []string{"--admission-control-config-file=" + file, "--exempt-namespaces=kube-system"}}
