@@ -18,6 +18,23 @@ func (b *bench) certFile() string   { return filepath.Join(b.dir, "tls.crt") }
 func (b *bench) keyFile() string    { return filepath.Join(b.dir, "tls.key") }
 func (b *bench) caFile() string     { return filepath.Join(b.dir, "ca.crt") }
 func (b *bench) kubeconfig() string { return filepath.Join(b.dir, "kubeconfig") }
+func (b *bench) configFile() string { return filepath.Join(b.dir, "admission.yaml") }
+
+// admissionConfig is for the plugins that do not start, or deny every pod, without a configuration.
+const admissionConfig = `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: AlwaysDeny
+  configuration: {namespaces: [frozen]}
+- name: InitialResources
+  configuration: {vpa: {}}
+- name: EventRateLimit
+  configuration:
+    apiVersion: eventratelimit.admission.k8s.io/v1alpha1
+    kind: Configuration
+    limits:
+    - {type: Server, qps: 5000, burst: 5000}
+`
 
 func (b *bench) posternBinary() string {
 	if b.binary != "" {
@@ -32,6 +49,8 @@ func (b *bench) build(ctx context.Context) error {
 	targets := []struct{ dir, pkg, name string }{
 		{".", "./floor", "floor"},
 		{".", "./peer", "peer"},
+		{".", "./volcano", "volcano"},
+		{".", "k8s.io/pod-security-admission/cmd/webhook", "psa"},
 	}
 	if b.binary == "" {
 		targets = append(targets, struct{ dir, pkg, name string }{"../..", "./cmd/postern", "postern"})
@@ -74,5 +93,6 @@ func (b *bench) writeFiles(ctx context.Context, api string) error {
 		os.WriteFile(b.keyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
 		os.WriteFile(b.caFile(), authority.Bundle(), 0o600),
 		os.WriteFile(b.kubeconfig(), []byte(config), 0o600),
+		os.WriteFile(b.configFile(), []byte(admissionConfig), 0o600),
 	)
 }
