@@ -9,9 +9,9 @@ import (
 
 // write writes the report as Markdown whose tables are aligned.
 func (r *report) write(out io.Writer) error {
-	fmt.Fprintf(out, "Measured on %s with %s on %d cores (%s), Postern %s, %d rounds. CPU time of the server for one request, "+
+	fmt.Fprintf(out, "Measured on %s with %s on %d cores (%s), Postern %s, %d rounds of up to %d requests. CPU time of the server for one request, "+
 		"divided by that of the floor in the same round: median and [lowest-highest] of the rounds. "+
-		"The column *floor* is its CPU time in µs.\n\n", r.Time, r.Go, r.CPUs, r.CPU, r.Version, r.Rounds)
+		"The column *floor* is its CPU time in µs.\n\n", r.Time, r.Go, r.CPUs, r.CPU, r.Version, r.Rounds, r.Requests)
 	if err := r.table(out, []string{nameFloor}, func(c cellReport, name string) string {
 		if name == nameFloor {
 			return fmt.Sprintf("%.0f", c.Servers[name].CPU.Median)
