@@ -11,34 +11,42 @@ import (
 	"strings"
 )
 
-// The document has the results between these lines.
-const beginResults, endResults = "<!-- make bench: begin -->\n", "<!-- make bench: end -->\n"
+// The document has the results between two lines for each kind of them.
+func borders(kind string) (begin, end []byte) {
+	return fmt.Appendf(nil, "<!-- %s: begin -->\n", kind), fmt.Appendf(nil, "<!-- %s: end -->\n", kind)
+}
 
 // writeDocs replaces the results in performance.md in a folder, and the plot beside it.
 func (r *report) writeDocs(dir string) error {
+	var results bytes.Buffer
+	if err := r.write(&results); err != nil {
+		return err
+	}
+	if err := writeResults(dir, "requests", results.Bytes()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "performance.svg"), r.plot(plotConnections), 0o644); err != nil { //nolint:gosec // a document
+		return fmt.Errorf("writing the plot: %w", err)
+	}
+	return nil
+}
+
+// writeResults replaces the results of a kind in performance.md in a folder.
+func writeResults(dir, kind string, results []byte) error {
 	name := filepath.Join(dir, "performance.md")
 	doc, err := os.ReadFile(name) //nolint:gosec // named by the caller
 	if err != nil {
 		return fmt.Errorf("reading the document: %w", err)
 	}
-	before, rest, found := bytes.Cut(doc, []byte(beginResults))
-	_, after, ended := bytes.Cut(rest, []byte(endResults))
+	begin, end := borders(kind)
+	before, rest, found := bytes.Cut(doc, begin)
+	_, after, ended := bytes.Cut(rest, end)
 	if !found || !ended {
-		return fmt.Errorf("%s lacks the lines %q and %q", name, beginResults, endResults)
+		return fmt.Errorf("%s lacks the lines %q and %q", name, begin, end)
 	}
-	var out bytes.Buffer
-	out.Write(before)
-	out.WriteString(beginResults)
-	if err := r.write(&out); err != nil {
-		return err
-	}
-	out.WriteString(endResults)
-	out.Write(after)
-	if err := os.WriteFile(name, out.Bytes(), 0o644); err != nil { //nolint:gosec // a document
+	doc = bytes.Join([][]byte{before, begin, results, end, after}, nil)
+	if err := os.WriteFile(name, doc, 0o644); err != nil { //nolint:gosec // a document
 		return fmt.Errorf("writing the document: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "performance.svg"), r.plot(plotConnections), 0o644); err != nil { //nolint:gosec // a document
-		return fmt.Errorf("writing the plot: %w", err)
 	}
 	return nil
 }

@@ -65,34 +65,43 @@ func (b *bench) build(ctx context.Context) error {
 	return nil
 }
 
-// writeFiles writes a serving certificate that all servers share, and a kubeconfig
-// for the API server at a URL.
-func (b *bench) writeFiles(ctx context.Context, api string) error {
+// writeFiles writes a serving certificate that all servers share, and the configuration of the plugins. It
+// returns the CA of the certificate.
+func (b *bench) writeFiles(ctx context.Context) (*x509.CertPool, error) {
 	authority, err := certs.NewAuthority(ctx, certs.NewDirStore(filepath.Join(b.dir, "ca")), certs.Options{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
-		return fmt.Errorf("making a CA: %w", err)
+		return nil, fmt.Errorf("making a CA: %w", err)
 	}
 	cert, err := authority.GetCertificate(nil)
 	if err != nil {
-		return fmt.Errorf("making a certificate: %w", err)
+		return nil, fmt.Errorf("making a certificate: %w", err)
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
-		return fmt.Errorf("encoding the key: %w", err)
+		return nil, fmt.Errorf("encoding the key: %w", err)
 	}
 	var chain []byte
 	for _, der := range cert.Certificate {
 		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
 	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.Bundle())
+	return roots, errors.Join(
+		os.WriteFile(b.certFile(), chain, 0o600),
+		os.WriteFile(b.keyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
+		os.WriteFile(b.caFile(), authority.Bundle(), 0o600),
+		os.WriteFile(b.configFile(), []byte(admissionConfig), 0o600),
+	)
+}
+
+// writeKubeconfig writes a kubeconfig for the API server at a URL.
+func (b *bench) writeKubeconfig(api string) error {
 	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"bench",
 "clusters":[{"name":"bench","cluster":{"server":%q}}],
 "contexts":[{"name":"bench","context":{"cluster":"bench","user":"bench"}}],
 "users":[{"name":"bench","user":{}}]}`, api)
-	return errors.Join(
-		os.WriteFile(b.certFile(), chain, 0o600),
-		os.WriteFile(b.keyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
-		os.WriteFile(b.caFile(), authority.Bundle(), 0o600),
-		os.WriteFile(b.kubeconfig(), []byte(config), 0o600),
-		os.WriteFile(b.configFile(), []byte(admissionConfig), 0o600),
-	)
+	if err := os.WriteFile(b.kubeconfig(), []byte(config), 0o600); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
 }

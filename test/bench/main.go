@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -38,6 +39,7 @@ type bench struct {
 	binary, baseline string
 	jsonFile, docs   string
 	quick, quota     bool
+	scaled           bool
 	// dir holds the files that the run builds and writes.
 	dir string
 }
@@ -67,7 +69,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.build(ctx); err != nil {
 		return err
 	}
-	if err := b.start(ctx, list, cells); err != nil {
+	roots, err := b.writeFiles(ctx)
+	if err != nil {
+		return err
+	}
+	if b.scaled {
+		return b.scale(ctx, roots, out)
+	}
+	if err := b.start(ctx, list, cells, roots); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -99,6 +108,7 @@ func parse(args []string) (*bench, error) {
 	fs.IntVar(&b.rounds, "rounds", 5, "how often everything is measured")
 	fs.StringVar(&b.pods, "pods", "", "only pods with this in their name")
 	fs.BoolVar(&b.quick, "quick", false, "one short round: does it all still work?")
+	fs.BoolVar(&b.scaled, "scale", false, "measure start, memory and latency in clusters of several sizes instead")
 	fs.StringVar(&b.jsonFile, "json", "", "file to write the numbers to, as JSON")
 	fs.StringVar(&b.docs, "docs", "", "folder with performance.md, to write the results to")
 	fs.StringVar(&b.binary, "postern", "", "the Postern to measure; built from this tree if not set")
@@ -147,21 +157,13 @@ func most(cells []*cell) int {
 }
 
 // start starts the servers, opens all connections, and checks the servers' answers.
-func (b *bench) start(ctx context.Context, list []*server, cells []*cell) error {
-	api, err := startAPI(ctx)
+func (b *bench) start(ctx context.Context, list []*server, cells []*cell, roots *x509.CertPool) error {
+	api, err := startAPI(ctx, http.HandlerFunc(serveAPI))
 	if err != nil {
 		return err
 	}
-	if err := b.writeFiles(ctx, api); err != nil {
+	if err := b.writeKubeconfig(api); err != nil {
 		return err
-	}
-	roots := x509.NewCertPool()
-	bundle, err := os.ReadFile(b.caFile())
-	if err != nil {
-		return fmt.Errorf("reading the CA: %w", err)
-	}
-	if !roots.AppendCertsFromPEM(bundle) {
-		return errors.New("the CA is no certificate")
 	}
 	for _, s := range list {
 		if err := s.start(ctx); err != nil {

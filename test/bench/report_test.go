@@ -86,6 +86,8 @@ func TestDocsKeepWhatIsNotMeasured(t *testing.T) {
 	}})
 	dir := t.TempDir()
 	name := filepath.Join(dir, "performance.md")
+	begin, end := borders("requests")
+	beginResults, endResults := string(begin), string(end)
 	if err := os.WriteFile(name, []byte("# Before\n"+beginResults+"old\n"+endResults+"# After\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

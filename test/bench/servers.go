@@ -126,8 +126,15 @@ func (b *bench) podSecurity(address string) []string {
 	}
 }
 
-// start starts the server. The server is killed when ctx is done.
+// start starts the server and waits until it listens. The server is killed when ctx is done.
 func (s *server) start(ctx context.Context) error {
+	if err := s.launch(ctx); err != nil {
+		return err
+	}
+	return s.awaitPort(ctx)
+}
+
+func (s *server) launch(ctx context.Context) error {
 	address, err := freeAddress(ctx)
 	if err != nil {
 		return err
@@ -147,7 +154,7 @@ func (s *server) start(ctx context.Context) error {
 		defer close(s.ended)
 		_ = s.cmd.Wait()
 	}()
-	return s.awaitPort(ctx)
+	return nil
 }
 
 func (s *server) awaitPort(ctx context.Context) error {

@@ -10,17 +10,15 @@ import (
 	"time"
 )
 
-// startAPI serves a stub of an API server until ctx is done, and returns its URL.
-// The stub has the calls that the servers need: it reports a version, lists the namespace of the pods with its
-// service accounts and one ResourceQuota, and no other objects, and accepts every apply.
-func startAPI(ctx context.Context) (string, error) {
+// startAPI serves an API server until ctx is done, and returns its URL.
+func startAPI(ctx context.Context, handler http.Handler) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("listening for the API server: %w", err)
 	}
 	srv := &http.Server{
-		Handler: http.HandlerFunc(serveAPI), ReadHeaderTimeout: 10 * time.Second,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	go func() {
@@ -50,6 +48,8 @@ const (
 	{"metadata":{"name":"default","namespace":"shop","resourceVersion":"1"}}]}`
 )
 
+// serveAPI is a stub of an API server. It reports a version, lists the namespace of the pods with its service accounts
+// and one ResourceQuota, and no other objects, and accepts every apply.
 func serveAPI(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	query := req.URL.Query()
@@ -57,8 +57,12 @@ func serveAPI(w http.ResponseWriter, req *http.Request) {
 	case req.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
 	case req.Method == http.MethodPatch:
-		// Return the applied object as the stored object.
-		_, _ = io.Copy(w, req.Body)
+		// Return the applied object as the stored object. The server discards what of the body is unread when the answer
+		// begins.
+		body, err := io.ReadAll(req.Body)
+		if err == nil {
+			_, _ = w.Write(body)
+		}
 	case query.Get("sendInitialEvents") == "true":
 		// The client falls back to list and watch.
 		status(w, http.StatusUnprocessableEntity, "Invalid")
