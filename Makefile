@@ -129,8 +129,8 @@ soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creat
 	go test -C test/e2e -tags soak -run '^TestSoak$$' -v -timeout 25m .
 
 .PHONY: bench
-bench: ## The cost of a request, beside other webhooks [BENCH_FLAGS=-quick]
-	go run -C test/bench . $(BENCH_FLAGS)
+bench: ## The cost of a request, beside other webhooks, into docs/performance.md [BENCH_FLAGS=-quick]
+	go run -C test/bench . $(or $(BENCH_FLAGS),-docs=../../docs)
 
 ##@ Release
 

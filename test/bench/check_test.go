@@ -11,9 +11,9 @@ import (
 
 func TestShapesAreWhatTheirNamesSay(t *testing.T) {
 	// The documentation gives sizes of about 1.5, 8 and 60 KB.
-	sizes := map[string][2]int{"small": {1400, 1900}, "medium": {7500, 9500}, "medium, no change": {7500, 9500}, "large": {55000, 65000}}
+	sizes := map[string][2]int{"small": {1400, 1900}, "medium": {7500, 9500}, "medium, no change": {7500, 9500}, "medium, UPDATE": {7500, 9500}, "large": {55000, 65000}}
 	for _, s := range shapes() {
-		x, err := newSeries(s, 2)
+		x, err := newSeries(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,10 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		"no response":     {`{}`, "not allowed"},
 		"no review":       {`ok`, "decoding the answer"},
 	} {
-		err := m.check([]byte(c.answer), pod, want)
+		got, err := m.patched([]byte(c.answer), pod)
+		if err == nil {
+			err = equal(got, want)
+		}
 		if c.problem == "" {
 			if err != nil {
 				t.Errorf("%s: got %v", name, err)

@@ -18,6 +18,23 @@ func (b *bench) certFile() string   { return filepath.Join(b.dir, "tls.crt") }
 func (b *bench) keyFile() string    { return filepath.Join(b.dir, "tls.key") }
 func (b *bench) caFile() string     { return filepath.Join(b.dir, "ca.crt") }
 func (b *bench) kubeconfig() string { return filepath.Join(b.dir, "kubeconfig") }
+func (b *bench) configFile() string { return filepath.Join(b.dir, "admission.yaml") }
+
+// admissionConfig is for the plugins that do not start, or deny every pod, without a configuration.
+const admissionConfig = `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: AlwaysDeny
+  configuration: {namespaces: [frozen]}
+- name: InitialResources
+  configuration: {vpa: {}}
+- name: EventRateLimit
+  configuration:
+    apiVersion: eventratelimit.admission.k8s.io/v1alpha1
+    kind: Configuration
+    limits:
+    - {type: Server, qps: 5000, burst: 5000}
+`
 
 func (b *bench) posternBinary() string {
 	if b.binary != "" {
@@ -32,6 +49,8 @@ func (b *bench) build(ctx context.Context) error {
 	targets := []struct{ dir, pkg, name string }{
 		{".", "./floor", "floor"},
 		{".", "./peer", "peer"},
+		{".", "./volcano", "volcano"},
+		{".", "k8s.io/pod-security-admission/cmd/webhook", "psa"},
 	}
 	if b.binary == "" {
 		targets = append(targets, struct{ dir, pkg, name string }{"../..", "./cmd/postern", "postern"})
@@ -46,33 +65,43 @@ func (b *bench) build(ctx context.Context) error {
 	return nil
 }
 
-// writeFiles writes a serving certificate that all servers share, and a kubeconfig
-// for the API server at a URL.
-func (b *bench) writeFiles(ctx context.Context, api string) error {
+// writeFiles writes a serving certificate that all servers share, and the configuration of the plugins. It
+// returns the CA of the certificate.
+func (b *bench) writeFiles(ctx context.Context) (*x509.CertPool, error) {
 	authority, err := certs.NewAuthority(ctx, certs.NewDirStore(filepath.Join(b.dir, "ca")), certs.Options{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
-		return fmt.Errorf("making a CA: %w", err)
+		return nil, fmt.Errorf("making a CA: %w", err)
 	}
 	cert, err := authority.GetCertificate(nil)
 	if err != nil {
-		return fmt.Errorf("making a certificate: %w", err)
+		return nil, fmt.Errorf("making a certificate: %w", err)
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
-		return fmt.Errorf("encoding the key: %w", err)
+		return nil, fmt.Errorf("encoding the key: %w", err)
 	}
 	var chain []byte
 	for _, der := range cert.Certificate {
 		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
 	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.Bundle())
+	return roots, errors.Join(
+		os.WriteFile(b.certFile(), chain, 0o600),
+		os.WriteFile(b.keyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
+		os.WriteFile(b.caFile(), authority.Bundle(), 0o600),
+		os.WriteFile(b.configFile(), []byte(admissionConfig), 0o600),
+	)
+}
+
+// writeKubeconfig writes a kubeconfig for the API server at a URL.
+func (b *bench) writeKubeconfig(api string) error {
 	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"bench",
 "clusters":[{"name":"bench","cluster":{"server":%q}}],
 "contexts":[{"name":"bench","context":{"cluster":"bench","user":"bench"}}],
 "users":[{"name":"bench","user":{}}]}`, api)
-	return errors.Join(
-		os.WriteFile(b.certFile(), chain, 0o600),
-		os.WriteFile(b.keyFile(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600),
-		os.WriteFile(b.caFile(), authority.Bundle(), 0o600),
-		os.WriteFile(b.kubeconfig(), []byte(config), 0o600),
-	)
+	if err := os.WriteFile(b.kubeconfig(), []byte(config), 0o600); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// client is one HTTP/2 connection to a server. It sends one request at a time.
+// client is one HTTP/1.1 connection to a server, as kube-apiserver has them. It sends one request at a time.
 type client struct {
 	transport *http.Transport
 	request   http.Request
@@ -30,7 +30,7 @@ func (s *server) newClient(roots *x509.CertPool) *client {
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		Protocols:       &http.Protocols{}, DisableCompression: true, MaxConnsPerHost: 1,
 	}
-	t.Protocols.SetHTTP2(true)
+	t.Protocols.SetHTTP1(true)
 	return &client{transport: t, request: http.Request{
 		Method: http.MethodPost,
 		URL:    &url.URL{Scheme: "https", Host: s.address, Path: s.path, RawQuery: "timeout=10s"},
@@ -54,7 +54,7 @@ func (c *client) send(ctx context.Context, body []byte) ([]byte, error) {
 	if _, err := c.answer.ReadFrom(resp.Body); err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
-	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 1 {
 		return nil, fmt.Errorf("answered %s %s: %s", resp.Proto, resp.Status, c.answer.Bytes())
 	}
 	return c.answer.Bytes(), nil

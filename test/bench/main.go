@@ -10,8 +10,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,11 +35,11 @@ func main() {
 // bench is one run.
 type bench struct {
 	requests, rounds int
-	connections      []int
 	pods             string
 	binary, baseline string
-	jsonFile         string
+	jsonFile, docs   string
 	quick, quota     bool
+	scaled           bool
 	// dir holds the files that the run builds and writes.
 	dir string
 }
@@ -67,7 +69,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.build(ctx); err != nil {
 		return err
 	}
-	if err := b.start(ctx, list, cells); err != nil {
+	roots, err := b.writeFiles(ctx)
+	if err != nil {
+		return err
+	}
+	if b.scaled {
+		return b.scale(ctx, roots, out)
+	}
+	if err := b.start(ctx, list, cells, roots); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -84,17 +93,24 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
+	if b.docs != "" {
+		if err := r.writeDocs(b.docs); err != nil {
+			return err
+		}
+	}
 	return r.write(out)
 }
 
 func parse(args []string) (*bench, error) {
-	b := &bench{connections: []int{1, 16, 64}}
+	b := &bench{}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.IntVar(&b.requests, "requests", 800, "requests in one measurement; fewer with larger pods")
 	fs.IntVar(&b.rounds, "rounds", 5, "how often everything is measured")
 	fs.StringVar(&b.pods, "pods", "", "only pods with this in their name")
 	fs.BoolVar(&b.quick, "quick", false, "one short round: does it all still work?")
+	fs.BoolVar(&b.scaled, "scale", false, "measure start, memory and latency in clusters of several sizes instead")
 	fs.StringVar(&b.jsonFile, "json", "", "file to write the numbers to, as JSON")
+	fs.StringVar(&b.docs, "docs", "", "folder with performance.md, to write the results to")
 	fs.StringVar(&b.binary, "postern", "", "the Postern to measure; built from this tree if not set")
 	fs.StringVar(&b.baseline, "baseline", "", "another Postern to measure beside it")
 	fs.BoolVar(&b.quota, "quota", false, "also measure ResourceQuota in the mode check, with one quota")
@@ -113,44 +129,47 @@ func parse(args []string) (*bench, error) {
 // cells returns a cell for each pod and each number of connections.
 func (b *bench) cells() ([]*cell, error) {
 	var out []*cell
-	most := b.connections[len(b.connections)-1]
 	for _, s := range shapes() {
 		if !strings.Contains(s.name, b.pods) {
 			continue
 		}
-		x, err := newSeries(s, most)
+		if b.quick {
+			s.connections = slices.DeleteFunc(s.connections, func(n int) bool { return n > 16 })
+		}
+		x, err := newSeries(s)
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range b.connections {
+		for _, n := range s.connections {
 			out = append(out, &cell{series: x, connections: n, samples: map[string][]sample{}})
 		}
 	}
 	return out, nil
 }
 
+// most returns the largest number of connections.
+func most(cells []*cell) int {
+	n := 0
+	for _, c := range cells {
+		n = max(n, c.connections)
+	}
+	return n
+}
+
 // start starts the servers, opens all connections, and checks the servers' answers.
-func (b *bench) start(ctx context.Context, list []*server, cells []*cell) error {
-	api, err := startAPI(ctx)
+func (b *bench) start(ctx context.Context, list []*server, cells []*cell, roots *x509.CertPool) error {
+	api, err := startAPI(ctx, http.HandlerFunc(serveAPI))
 	if err != nil {
 		return err
 	}
-	if err := b.writeFiles(ctx, api); err != nil {
+	if err := b.writeKubeconfig(api); err != nil {
 		return err
-	}
-	roots := x509.NewCertPool()
-	bundle, err := os.ReadFile(b.caFile())
-	if err != nil {
-		return fmt.Errorf("reading the CA: %w", err)
-	}
-	if !roots.AppendCertsFromPEM(bundle) {
-		return errors.New("the CA is no certificate")
 	}
 	for _, s := range list {
 		if err := s.start(ctx); err != nil {
 			return err
 		}
-		for range b.connections[len(b.connections)-1] {
+		for range most(cells) {
 			s.clients = append(s.clients, s.newClient(roots))
 		}
 		for _, c := range cells {

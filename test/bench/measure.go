@@ -46,7 +46,7 @@ func (b *bench) measure(ctx context.Context, list []*server, cells []*cell) erro
 
 // sample warms up a server with the requests of the measurement, and then measures.
 func (b *bench) sample(ctx context.Context, s *server, c *cell) (sample, error) {
-	messages := c.series.messages[:c.connections]
+	messages := c.series.messagesFor(s.kind)[:c.connections]
 	requests := max(int(float64(b.requests)*c.series.share), c.connections)
 	if _, err := s.send(ctx, messages, max(requests/10, c.connections)); err != nil {
 		return sample{}, err

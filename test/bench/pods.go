@@ -20,6 +20,10 @@ type shape struct {
 	name                                 string
 	inits, containers, env, files, notes int
 	policy                               corev1.PullPolicy
+	// update is true for an update of a label.
+	update bool
+	// connections are the numbers of connections that send the pod.
+	connections []int
 	// share is the fraction of -requests that one measurement sends. A larger pod
 	// has a smaller share, because it takes longer.
 	share float64
@@ -27,11 +31,16 @@ type shape struct {
 
 // shapes returns the shapes of the measured pods.
 func shapes() []shape {
+	medium := shape{name: "medium", inits: 1, containers: 2, env: 4, files: 2, notes: 2, policy: corev1.PullIfNotPresent, share: 0.5, connections: []int{1, 16, 64, 1000}}
+	unchanged, update := medium, medium
+	unchanged.name, unchanged.policy, unchanged.connections = "medium, no change", corev1.PullAlways, []int{16}
+	update.name, update.policy, update.connections, update.update = "medium, UPDATE", corev1.PullAlways, []int{16}, true
 	return []shape{
-		{name: "small", containers: 1, policy: corev1.PullIfNotPresent, share: 1},
-		{name: "medium", inits: 1, containers: 2, env: 4, files: 2, notes: 2, policy: corev1.PullIfNotPresent, share: 0.5},
-		{name: "medium, no change", inits: 1, containers: 2, env: 4, files: 2, notes: 2, policy: corev1.PullAlways, share: 0.5},
-		{name: "large", inits: 2, containers: 8, env: 20, files: 6, notes: 8, policy: corev1.PullIfNotPresent, share: 0.15},
+		{name: "small", containers: 1, policy: corev1.PullIfNotPresent, share: 1, connections: []int{1, 16, 64}},
+		medium,
+		{name: "large", inits: 2, containers: 8, env: 20, files: 6, notes: 8, policy: corev1.PullIfNotPresent, share: 0.15, connections: []int{1, 16, 64}},
+		unchanged,
+		update,
 	}
 }
 
@@ -167,25 +176,25 @@ func ownedFields(v any) map[string]any {
 	return out
 }
 
-// review returns the body of a review for the creation of the pod.
-func review(uid types.UID, pod []byte) ([]byte, error) {
+// review returns the body of a review for the creation of the pod, or for its update from the pod old.
+func review(uid types.UID, pod, old []byte) ([]byte, error) {
 	kind := metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	resource := metav1.GroupVersionResource{Version: "v1", Resource: "pods"}
-	options, err := json.Marshal(metav1.CreateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding options: %w", err)
+	operation, options := admissionv1.Create, `{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`
+	if old != nil {
+		operation, options = admissionv1.Update, `{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1"}`
 	}
 	return json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: uid, Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
-			Namespace: "shop", Operation: admissionv1.Create, DryRun: new(false),
+			Namespace: "shop", Operation: operation, DryRun: new(false),
 			UserInfo: authenticationv1.UserInfo{
 				Username: "system:serviceaccount:kube-system:replicaset-controller", UID: "8f2f6a53-3c2c-4a8f-9a3b-0d1f6a3f6b7e",
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
 			},
-			Object:  runtime.RawExtension{Raw: pod},
-			Options: runtime.RawExtension{Raw: options},
+			Object: runtime.RawExtension{Raw: pod}, OldObject: runtime.RawExtension{Raw: old},
+			Options: runtime.RawExtension{Raw: []byte(options)},
 		},
 	})
 }

@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
-	"text/tabwriter"
 	"time"
 )
 
 // report holds the results of a run. Times are in microseconds.
 type report struct {
+	Version  string            `json:"version"`
+	Time     string            `json:"time"`
+	CPU      string            `json:"cpu"`
 	Go       string            `json:"go"`
 	CPUs     int               `json:"cpus"`
 	Requests int               `json:"requests"`
@@ -28,7 +29,8 @@ type cellReport struct {
 	Bytes       int                  `json:"bytes"`
 	Connections int                  `json:"connections"`
 	Servers     map[string]serverRow `json:"servers"`
-	Ratios      map[string]spread    `json:"ratios"`
+	// Ratios are the times of the servers divided by that of the floor in the same round.
+	Ratios map[string]spread `json:"ratiosToFloor"`
 }
 
 type serverRow struct {
@@ -61,21 +63,8 @@ func quantile[T cmp.Ordered](sorted []T, q float64) T {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)]
 }
 
-// ratios are the reported ratios. Each ratio is the time of the first server divided
-// by the time of the second server.
-func ratios(names []string) [][2]string {
-	out := [][2]string{{namePostern, nameFloor}, {namePeer, namePostern}}
-	if slices.Contains(names, nameBaseline) {
-		out = append(out, [2]string{nameBaseline, namePostern})
-	}
-	if slices.Contains(names, nameQuota) {
-		out = append(out, [2]string{nameQuota, nameFloor})
-	}
-	return out
-}
-
 func newReport(b *bench, list []*server, cells []*cell) (*report, error) {
-	r := &report{Go: runtime.Version(), CPUs: runtime.NumCPU(), Requests: b.requests, Rounds: b.rounds, Memory: map[string]memRow{}}
+	r := &report{Version: versionOf(b.binary), CPU: processor(), Time: time.Now().UTC().Format("2006-01-02"), Go: runtime.Version(), CPUs: runtime.NumCPU(), Requests: b.requests, Rounds: b.rounds, Memory: map[string]memRow{}}
 	for _, s := range list {
 		now, most, err := memory(s.cmd.Process.Pid)
 		if err != nil {
@@ -98,8 +87,8 @@ func (r *report) addCell(c *cell) {
 	for name, samples := range c.samples {
 		row.Servers[name] = rowOf(samples)
 	}
-	for _, pair := range ratios(r.names) {
-		row.Ratios[pair[0]+"/"+pair[1]] = ratioOf(c.samples[pair[0]], c.samples[pair[1]])
+	for name, samples := range c.samples {
+		row.Ratios[name] = ratioOf(samples, c.samples[nameFloor])
 	}
 	r.Cells = append(r.Cells, row)
 }
@@ -141,65 +130,4 @@ func (r *report) writeFile(name string) error {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
-}
-
-func (r *report) write(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(out, "%s, %d cores, %d rounds. CPU time of the server (client: of this process while it asks postern)\nfor one request, in µs; medians, and [lowest-highest] of the rounds.\n\n", r.Go, r.CPUs, r.Rounds)
-	r.writeCPU(w)
-	fmt.Fprintf(w, "\n")
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "Requests per second, and latency (50th and 99th percentile, ms), as seen by the client on the same machine.\n\n")
-	r.writeRates(w)
-	fmt.Fprintf(w, "\n")
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, name := range r.names {
-		m := r.Memory[name]
-		fmt.Fprintf(out, "%s: %d MiB resident, at most %d MiB\n", name, m.RSS>>20, m.Most>>20)
-	}
-	return nil
-}
-
-func (r *report) writeCPU(w io.Writer) {
-	fmt.Fprint(w, "pod\tbytes\tconns\t")
-	for _, name := range r.names {
-		fmt.Fprintf(w, "%s\t", name)
-	}
-	fmt.Fprint(w, "client\t")
-	for _, pair := range ratios(r.names) {
-		fmt.Fprintf(w, "%s/%s\t", pair[0], pair[1])
-	}
-	fmt.Fprintln(w)
-	for _, c := range r.Cells {
-		fmt.Fprintf(w, "%s\t%d\t%d\t", c.Pod, c.Bytes, c.Connections)
-		for _, name := range r.names {
-			fmt.Fprintf(w, "%.0f\t", c.Servers[name].CPU.Median)
-		}
-		fmt.Fprintf(w, "%.0f\t", c.Servers[namePostern].ClientCPU.Median)
-		for _, pair := range ratios(r.names) {
-			s := c.Ratios[pair[0]+"/"+pair[1]]
-			fmt.Fprintf(w, "%.2f [%.2f-%.2f]\t", s.Median, s.Min, s.Max)
-		}
-		fmt.Fprintln(w)
-	}
-}
-
-func (r *report) writeRates(w io.Writer) {
-	fmt.Fprint(w, "pod\tconns\t")
-	for _, name := range r.names {
-		fmt.Fprintf(w, "%s: req/s\tp50\tp99\t", name)
-	}
-	fmt.Fprintln(w)
-	for _, c := range r.Cells {
-		fmt.Fprintf(w, "%s\t%d\t", c.Pod, c.Connections)
-		for _, name := range r.names {
-			s := c.Servers[name]
-			fmt.Fprintf(w, "%.0f\t%.2f\t%.2f\t", s.RequestsPerSecond.Median, s.P50/1000, s.P99/1000)
-		}
-		fmt.Fprintln(w)
-	}
 }

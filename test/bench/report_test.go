@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,20 +37,20 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestReportHasEveryNumber(t *testing.T) {
-	x, err := newSeries(shapes()[0], 1)
+	x, err := newSeries(shapes()[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cell{series: x, connections: 16, samples: map[string][]sample{
-		nameFloor: samples(50 * time.Microsecond), namePostern: samples(150 * time.Microsecond), namePeer: samples(600 * time.Microsecond),
+		nameFloor: samples(50 * time.Microsecond), nameMutate: samples(150 * time.Microsecond), namePeer: samples(600 * time.Microsecond),
 	}}
-	r := &report{Rounds: 1, names: []string{nameFloor, namePostern, namePeer}, Memory: map[string]memRow{namePostern: {RSS: 40 << 20, Most: 50 << 20}}}
+	r := &report{Rounds: 1, names: []string{nameFloor, nameMutate, namePeer}, Memory: map[string]memRow{nameMutate: {RSS: 40 << 20, Most: 50 << 20}}}
 	r.addCell(c)
 	var out bytes.Buffer
 	if err := r.write(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"small", "3.00 [3.00-3.00]", "4.00 [4.00-4.00]", "postern: 40 MiB resident, at most 50 MiB", "0.60"} {
+	for _, want := range []string{"small", "3.0 [3.0-3.0]", "12.0 [12.0-12.0]", "| Postern, 20 plugins          | 40     | 50   |", "0.6"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("The tables lack %q:\n%s", want, out.String())
 		}
@@ -66,10 +67,48 @@ func TestReportHasEveryNumber(t *testing.T) {
 	if err := json.Unmarshal(data, &decoded); err != nil {
 		t.Fatal(err)
 	}
-	if got := decoded.Cells[0].Ratios["postern/floor"].Median; got != 3 {
+	if got := decoded.Cells[0].Ratios[nameMutate].Median; got != 3 {
 		t.Errorf("Got the ratio %v in the file, want 3", got)
 	}
 	if got := decoded.Cells[0].Servers[namePeer].CPU.Median; got != 600 {
 		t.Errorf("Got %v µs in the file, want 600", got)
+	}
+}
+
+func TestDocsKeepWhatIsNotMeasured(t *testing.T) {
+	x, err := newSeries(shapes()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &report{names: []string{nameFloor, nameMutate}, Memory: map[string]memRow{}}
+	r.addCell(&cell{series: x, connections: plotConnections, samples: map[string][]sample{
+		nameFloor: samples(50 * time.Microsecond), nameMutate: samples(150 * time.Microsecond),
+	}})
+	dir := t.TempDir()
+	name := filepath.Join(dir, "performance.md")
+	begin, end := borders("requests")
+	beginResults, endResults := string(begin), string(end)
+	if err := os.WriteFile(name, []byte("# Before\n"+beginResults+"old\n"+endResults+"# After\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.writeDocs(dir); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(doc); !strings.HasPrefix(got, "# Before\n"+beginResults) || !strings.HasSuffix(got, endResults+"# After\n") || strings.Contains(got, "old") || !strings.Contains(got, "3.0 [3.0-3.0]") {
+		t.Errorf("Got the document\n%s", got)
+	}
+	plot, err := os.ReadFile(filepath.Join(dir, "performance.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := xml.Unmarshal(plot, new(struct{})); err != nil || !strings.Contains(string(plot), ">3.0</text>") {
+		t.Errorf("Got the plot (%v)\n%s", err, plot)
+	}
+	if err := r.writeDocs(t.TempDir()); err == nil {
+		t.Error("Got no error for a folder without the document")
 	}
 }

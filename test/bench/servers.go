@@ -17,10 +17,9 @@ const startTimeout = 30 * time.Second
 
 // server is a measured process.
 type server struct {
-	name string
-	path string
-	// patches means that the server patches the pull policies. Otherwise the server only allows.
-	patches bool
+	name    string
+	path    string
+	kind    kind
 	command func(address string) []string
 
 	address string
@@ -30,52 +29,112 @@ type server struct {
 	clients []*client
 }
 
+// kind says what a server gets, and what it answers.
+type kind int
+
+const (
+	// allows is for a server that gets the pod and only allows it.
+	allows kind = iota
+	// pulls is for a server that changes the pull policies and nothing else.
+	pulls
+	// mutates is for a server that changes the pull policies and more.
+	mutates
+	// validates is for a server that gets the pod as a server of the kind mutates changed it, and only allows it.
+	validates
+)
+
 const (
 	nameFloor    = "floor"
-	namePostern  = "postern"
-	namePeer     = "controller-runtime"
-	nameBaseline = "baseline"
-	nameQuota    = "ResourceQuota"
+	nameOne      = "Postern, 1 plugin"
+	nameMutate   = "Postern, 20 plugins"
+	nameForty    = "Postern, 40 plugins"
+	nameValidate = "Postern, 20 plugins, validate"
+	namePeer     = "controller-runtime, 1 plugin"
+	nameVolcano  = "Volcano's way, 1 plugin"
+	namePSA      = "pod-security-admission"
+	nameBaseline = "baseline, 20 plugins"
+	nameQuota    = "Postern, ResourceQuota"
 )
 
 // servers returns the servers to measure, not started yet.
 func (b *bench) servers() []*server {
-	floor := filepath.Join(b.dir, "floor")
-	peer := filepath.Join(b.dir, "peer")
+	simple := func(binary string) func(string) []string {
+		return func(address string) []string {
+			return []string{filepath.Join(b.dir, binary), "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
+		}
+	}
+	binary := b.posternBinary()
 	list := []*server{
-		{name: nameFloor, path: "/", command: func(address string) []string {
-			return []string{floor, "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
-		}},
-		{name: namePostern, path: "/pods/mutate", patches: true, command: b.postern(b.posternBinary(), "AlwaysPullImages")},
-		{name: namePeer, path: "/mutate", patches: true, command: func(address string) []string {
-			return []string{peer, "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
-		}},
+		{name: nameFloor, path: "/", command: simple("floor")},
+		{name: nameOne, path: "/pods/mutate", kind: pulls, command: b.postern(binary, "AlwaysPullImages")},
+		{name: nameMutate, path: "/pods/mutate", kind: mutates, command: b.postern(binary, podPlugins)},
+		{name: nameForty, path: "/pods/mutate", kind: mutates, command: b.postern(binary, podPlugins+","+otherPlugins)},
+		{name: nameValidate, path: "/pods/validate", kind: validates, command: b.postern(binary, podPlugins)},
+		{name: namePeer, path: "/mutate", kind: pulls, command: simple("peer")},
+		{name: nameVolcano, path: "/mutate", kind: pulls, command: simple("volcano")},
+		{name: namePSA, path: "/", command: b.podSecurity},
 	}
 	if b.baseline != "" {
-		list = append(list, &server{name: nameBaseline, path: "/pods/mutate", patches: true, command: b.postern(b.baseline, "AlwaysPullImages")})
+		list = append(list, &server{name: nameBaseline, path: "/pods/mutate", kind: mutates, command: b.postern(b.baseline, podPlugins)})
 	}
 	if b.quota {
-		list = append(list, &server{name: nameQuota, path: "/quota/validate", command: b.postern(b.posternBinary(), "ResourceQuota")})
+		list = append(list, &server{name: nameQuota, path: "/quota/validate", command: b.postern(binary, "ResourceQuota")})
 	}
 	return list
 }
 
-// postern returns the command line of Postern with one plugin. The webhook URL is Postern's own
+const (
+	// podPlugins are 20 plugins that gate pods: all of them but ImagePolicyWebhook, which calls another server for each
+	// pod, and PodSecurityPolicy, which denies pods without a policy.
+	podPlugins = "SecurityContextDeny,LimitPodHardAntiAffinityTopology,InitialResources,PodPreset,LimitRanger,ServiceAccount," +
+		"AlwaysPullImages,PodSecurity,PodNodeSelector,Priority,DefaultTolerationSeconds,PodTolerationRestriction," +
+		"DenyEscalatingExec,DenyExecOnPrivileged,ExtendedResourceToleration,PodGroupProtection,RuntimeClass," +
+		"PodTopologyLabels,NodeDeclaredFeatureValidator,PodResizeValidator"
+
+	// otherPlugins are the 20 plugins that gate other resources.
+	otherPlugins = "AlwaysAdmit,AlwaysDeny,NamespaceAutoProvision,NamespaceExists,NamespaceLifecycle,NodeRestriction," +
+		"TaintNodesByCondition,DefaultStorageClass,PersistentVolumeClaimResize,PersistentVolumeLabel," +
+		"StorageObjectInUseProtection,CertificateApproval,CertificateSigning,CertificateSubjectRestriction," +
+		"ClusterTrustBundleAttest,DefaultIngressClass,DenyServiceExternalIPs,OwnerReferencesPermissionEnforcement," +
+		"EventRateLimit,ResourceQuota"
+)
+
+// postern returns the command line of Postern with some plugins. The webhook URL is Postern's own
 // address, because Postern registers only after it has reached itself.
-func (b *bench) postern(binary, plugin string) func(address string) []string {
+func (b *bench) postern(binary, plugins string) func(address string) []string {
 	return func(address string) []string {
 		host, port, _ := strings.Cut(address, ":")
-		return []string{
-			binary, "serve", "--admission-control=" + plugin, "--kubeconfig=" + b.kubeconfig(),
+		args := []string{
+			binary, "serve", "--admission-control=" + plugins, "--kubeconfig=" + b.kubeconfig(),
 			"--bind-address=" + host, "--secure-port=" + port, "--health-bind-address=", "--webhook-url=https://" + address,
-			"--disable-http2-serving=false",
 			"--tls-cert-file=" + b.certFile(), "--tls-private-key-file=" + b.keyFile(), "--ca-bundle-file=" + b.caFile(),
 		}
+		if strings.Contains(plugins, ",") {
+			args = append(args, "--admission-control-config-file="+b.configFile())
+		}
+		return args
 	}
 }
 
-// start starts the server. The server is killed when ctx is done.
+// podSecurity returns the command line of the webhook of pod-security-admission. Its configuration is in the labels of
+// the namespace.
+func (b *bench) podSecurity(address string) []string {
+	host, port, _ := strings.Cut(address, ":")
+	return []string{
+		filepath.Join(b.dir, "psa"), "--kubeconfig=" + b.kubeconfig(), "--bind-address=" + host, "--secure-port=" + port,
+		"--tls-cert-file=" + b.certFile(), "--tls-private-key-file=" + b.keyFile(),
+	}
+}
+
+// start starts the server and waits until it listens. The server is killed when ctx is done.
 func (s *server) start(ctx context.Context) error {
+	if err := s.launch(ctx); err != nil {
+		return err
+	}
+	return s.awaitPort(ctx)
+}
+
+func (s *server) launch(ctx context.Context) error {
 	address, err := freeAddress(ctx)
 	if err != nil {
 		return err
@@ -95,7 +154,7 @@ func (s *server) start(ctx context.Context) error {
 		defer close(s.ended)
 		_ = s.cmd.Wait()
 	}()
-	return s.awaitPort(ctx)
+	return nil
 }
 
 func (s *server) awaitPort(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
@@ -60,7 +59,7 @@ func (o *options) newProcess(c *cluster) *process {
 	return &process{
 		options: o, cluster: c, registry: metrics.NewKubeRegistry(),
 		custom: newCustomInformers(c.dynamic), optional: newOptionalInformers(c.dynamic),
-		informers: informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTransform(withoutManagedFields)),
+		informers: informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTransform(trimmed)),
 	}
 }
 
@@ -155,13 +154,4 @@ func (p *process) deps() admit.Deps {
 		Observe:           observePlugins(p.registry),
 		RunsEverywhere:    p.runsEverywhere,
 	}
-}
-
-// withoutManagedFields removes the managed fields from cached objects, because no
-// plugin reads them.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
 }

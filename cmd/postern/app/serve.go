@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -186,6 +187,8 @@ func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 		return nil
 	}
 	synced.set()
+	// Listing leaves several times the memory of the caches as garbage, which would stay while there are few requests.
+	debug.FreeOSMemory()
 	return nil
 }
 
