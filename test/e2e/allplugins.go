@@ -24,6 +24,8 @@ kind: AdmissionConfiguration
 plugins:
 - name: AlwaysDeny
   configuration: {namespaces: [` + FrozenNamespace + `]}
+- name: DeletionGate
+  configuration: {gates: [{name: gate, selector: {matchLabels: {e2e.postern.dev/gate: closed}}, podCondition: e2e.postern.dev/open}]}
 - name: EventRateLimit
   configuration:
     apiVersion: eventratelimit.admission.k8s.io/v1alpha1
