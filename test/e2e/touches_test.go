@@ -89,6 +89,11 @@ func (w *world) touches(t *testing.T) map[string]func(context.Context) {
 				{APIVersion: "example.com/v1", Kind: "Unknown", Name: "x", UID: "x", BlockOwnerDeletion: &yes},
 			}}}, dry)
 		},
+		"deletion": func(ctx context.Context) {
+			p := pod("touch")
+			p.Annotations = map[string]string{"deletion.postern.dev/release": "no permission"}
+			_, _ = alice.CoreV1().Pods(w.namespace).Create(ctx, p, dry)
+		},
 		"quota": func(ctx context.Context) {
 			_, _ = w.Admin.CoreV1().ConfigMaps(w.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "touch"}}, dry)
 		},
