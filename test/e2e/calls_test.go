@@ -158,7 +158,7 @@ func familiesOf(t *testing.T, c *e2e.Cluster) []string {
 	}
 	// The table of plugins in the README has the same order.
 	var out []string
-	for _, family := range []string{"always", "namespaces", "pods", "nodes", "storage", "certificates", "network", "ownership", "events", "quota"} {
+	for _, family := range []string{"always", "namespaces", "pods", "nodes", "storage", "certificates", "network", "ownership", "events", "quota", "deletion", "fleetquota"} {
 		if has[family] {
 			out = append(out, family)
 			delete(has, family)

@@ -53,6 +53,9 @@ func TestServiceAccountSuffices(t *testing.T) {
 		t.Fatalf("Creating the Secret: %v", err)
 	}
 	unreachable, o := suite.AllPlugins(t), suite.AllPlugins(t, moreConfigurations)
+	// FleetQuota needs a hub: TestFleetQuota runs it with the same roles.
+	o.Plugins = slices.DeleteFunc(o.Plugins, func(name string) bool { return name == "FleetQuota" })
+	unreachable.Plugins = o.Plugins
 	unreachable.Service, unreachable.Front = true, e2e.Loopback(e2e.FreePort(t))
 	lost := c.LaunchPostern(t, unreachable)
 	o.Service, o.Env = true, []string{"POD_NAME=" + ours}

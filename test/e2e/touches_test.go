@@ -94,6 +94,9 @@ func (w *world) touches(t *testing.T) map[string]func(context.Context) {
 			p.Annotations = map[string]string{"deletion.postern.dev/release": "no permission"}
 			_, _ = alice.CoreV1().Pods(w.namespace).Create(ctx, p, dry)
 		},
+		"fleetquota": func(ctx context.Context) {
+			_, _ = w.Admin.AppsV1().Deployments(w.namespace).Create(ctx, w.deployment("touch", 1), dry)
+		},
 		"quota": func(ctx context.Context) {
 			_, _ = w.Admin.CoreV1().ConfigMaps(w.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "touch"}}, dry)
 		},
