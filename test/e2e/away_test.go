@@ -37,12 +37,14 @@ func TestAClusterWorksWhilePosternIsAway(t *testing.T) {
 			w := &world{Cluster: c, kubelet: c.Client(t, controlplane.Node), namespace: c.Namespace(t)}
 			c.AllowPods(t)
 			o := suite.AllPlugins(t)
+			// FleetQuota decides about each workload, so nobody can create one while Postern is away.
+			o.Plugins = without(o.Plugins, "FleetQuota")
 			o.Flags = append(o.Flags, "--webhook-timeout=1s")
 			p := startServing(t, c, o)
 			// The node of this pod joins while Postern is away.
 			running := w.runningPod(t)
 			w.deploy(t, e2e.PosternNamespace, "away", 1)
-			w.awaitAllFamilies(t, p)
+			w.awaitAllFamilies(t, p, "fleetquota")
 			takeAway(t, p)
 			w.checkAll(t, running)
 			w.checkReturn(t)

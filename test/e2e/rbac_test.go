@@ -53,9 +53,10 @@ func TestServiceAccountSuffices(t *testing.T) {
 		t.Fatalf("Creating the Secret: %v", err)
 	}
 	unreachable, o := suite.AllPlugins(t), suite.AllPlugins(t, moreConfigurations)
-	// FleetQuota needs a hub: TestFleetQuota runs it with the same roles.
-	o.Plugins = slices.DeleteFunc(o.Plugins, func(name string) bool { return name == "FleetQuota" })
+	// FleetQuota needs a hub: TestFleetQuota runs it with its roles.
+	o.Plugins = without(o.Plugins, "FleetQuota")
 	unreachable.Plugins = o.Plugins
+	c.Grant(t, "--enable-admission-plugins="+strings.Join(o.Plugins, ","))
 	unreachable.Service, unreachable.Front = true, e2e.Loopback(e2e.FreePort(t))
 	lost := c.LaunchPostern(t, unreachable)
 	o.Service, o.Env = true, []string{"POD_NAME=" + ours}
@@ -99,6 +100,10 @@ func TestServiceAccountSuffices(t *testing.T) {
 			t.Errorf("Postern is the user %s, want %s", e.User.Username, serviceAccount)
 		}
 	}
+}
+
+func without(plugins []string, plugin string) []string {
+	return slices.DeleteFunc(plugins, func(name string) bool { return name == plugin })
 }
 
 // moreConfigurations are configurations of plugins that need permissions for what is off by default.
