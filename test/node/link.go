@@ -1,0 +1,50 @@
+//go:build linux
+
+package node
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// networks is the number of networks 10.99.<number>.0/30.
+const networks = 256
+
+func address(number, host int) string { return fmt.Sprintf("10.99.%d.%d", number, host) }
+
+func linkName(number int) string { return "postern" + strconv.Itoa(number) }
+
+// link connects this machine with the network namespace of a process, by a pair of interfaces. It returns the number of
+// the network, which is number unless that is negative. The kernel removes the pair with the namespace.
+func link(pid, number int) (int, error) {
+	first, last := number, number
+	if number < 0 {
+		first, last = 0, networks-1
+	}
+	var err error
+	for n := first; n <= last; n++ {
+		err = command("ip", "link", "add", linkName(n), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(pid))
+		if err != nil && strings.Contains(err.Error(), "File exists") {
+			continue
+		}
+		if err == nil {
+			err = command("ip", "addr", "add", address(n, 1)+"/30", "dev", linkName(n))
+		}
+		if err == nil {
+			err = command("ip", "link", "set", linkName(n), "up")
+		}
+		return n, err
+	}
+	return 0, fmt.Errorf("no network is free: %w", err)
+}
+
+// command runs a program of the system. The error contains its output.
+func command(name string, args ...string) error {
+	cmd := exec.Command(systemProgram(name), args...) //nolint:noctx,gosec // It ends at once, and the path is that of a system program.
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(text)))
+	}
+	return nil
+}
