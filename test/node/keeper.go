@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
-	"time"
 )
 
 // restartCommand is the line on the keeper's input that asks for a restart. The end of the input asks for the end.
@@ -160,13 +159,8 @@ func (k *keeper) kill() error {
 	_ = k.process.Process.Kill()
 	<-k.ended
 	err := removeCgroups(k.cgroups)
-	// The kernel removes a namespace a moment after its last process.
-	for deadline := time.Now().Add(10 * time.Second); k.Number >= 0 && exists("/sys/class/net/"+linkName(k.Number)); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return errors.Join(err, fmt.Errorf("the interface %s is still there", linkName(k.Number)))
-		}
-	}
-	return err
+	// The kernel removes the interface with the namespace, which may take long after the last process has ended.
+	return errors.Join(err, unlink(k.Number))
 }
 
 // remove removes the node. Only its logs stay, unless the folder is temporary.

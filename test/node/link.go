@@ -4,6 +4,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -17,7 +18,8 @@ func address(number, host int) string { return fmt.Sprintf("10.99.%d.%d", number
 func linkName(number int) string { return "postern" + strconv.Itoa(number) }
 
 // link connects this machine with the network namespace of a process, by a pair of interfaces. It returns the number of
-// the network, which is number unless that is negative. The kernel removes the pair with the namespace.
+// the network, which is number unless that is negative. If the keeper is killed, the kernel removes the pair with the
+// namespace.
 func link(pid, number int) (int, error) {
 	first, last := number, number
 	if number < 0 {
@@ -33,11 +35,27 @@ func link(pid, number int) (int, error) {
 			err = command("ip", "addr", "add", address(n, 1)+"/30", "dev", linkName(n))
 		}
 		if err == nil {
-			err = command("ip", "link", "set", linkName(n), "up")
+			err = command("ip", "link", "set", linkName(n), "up", "alias", owner())
 		}
 		return n, err
 	}
 	return 0, fmt.Errorf("no network is free: %w", err)
+}
+
+// owner marks the interfaces of this keeper.
+func owner() string { return cgroupPrefix + strconv.Itoa(os.Getpid()) }
+
+// unlink removes the interface of a network, if it is of this keeper.
+func unlink(number int) error {
+	alias, err := os.ReadFile("/sys/class/net/" + linkName(number) + "/ifalias")
+	if err != nil || strings.TrimSpace(string(alias)) != owner() {
+		return nil //nolint:nilerr // There is no such interface.
+	}
+	err = command("ip", "link", "del", linkName(number))
+	if err != nil && strings.Contains(err.Error(), "Cannot find device") {
+		return nil
+	}
+	return err
 }
 
 // command runs a program of the system. The error contains its output.

@@ -4,15 +4,15 @@
 //	workload              do nothing until a signal
 //	workload echo WORDS   print the words
 //	workload log WORDS    print the words, then do nothing until a signal
-//	workload write FILE   write a file
-//	workload use MIB      use memory, then do nothing until a signal
+//
+// In an image of an init container, it has the name migrate, and ends at once.
 package main
 
 import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -25,6 +25,9 @@ func main() {
 }
 
 func run(args []string) error {
+	if filepath.Base(os.Args[0]) == "migrate" {
+		return nil
+	}
 	command := strings.Join(args[:min(1, len(args))], "")
 	switch rest := strings.Join(args[min(1, len(args)):], " "); command {
 	case "":
@@ -34,20 +37,6 @@ func run(args []string) error {
 	case "log":
 		fmt.Println(rest)
 		wait()
-	case "write":
-		return os.WriteFile(rest, []byte("written\n"), 0o600)
-	case "use":
-		mebibytes, err := strconv.Atoi(rest)
-		if err != nil {
-			return err
-		}
-		memory := make([]byte, mebibytes<<20)
-		for i := 0; i < len(memory); i += 4096 {
-			memory[i] = 1
-		}
-		fmt.Println("used", mebibytes)
-		wait()
-		fmt.Println(memory[0])
 	default:
 		return fmt.Errorf("unknown command %q", command)
 	}
