@@ -206,6 +206,7 @@ func (n *Node) ready(ctx context.Context) error {
 		{"apply", "-f", "-"},
 		{"wait", "--for=condition=Ready", "node/" + NodeName, "--timeout=60s"},
 		{"get", "serviceaccount", "default"},
+		{"get", "lease", "--namespace=kube-node-lease", NodeName},
 	} {
 		if err := n.repeat(ctx, args); err != nil {
 			return err
