@@ -103,7 +103,7 @@ func makeCgroups(all []hierarchy) ([]string, error) {
 	var made []string
 	for i, dir := range cgroupsOf(all, os.Getpid()) {
 		h := all[i]
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 			return made, err
 		}
 		made = append(made, dir)

@@ -17,9 +17,9 @@ const (
 	servicesName = "postern-node-services"
 )
 
-// Child runs a part of a node if this process was started for that, and does not return then. A program that calls Start
-// calls Child first, and so does TestMain.
-func Child() {
+// Child runs a part of a node if this process was started for that. Then child is true, and the process must exit with
+// the code. A program that calls Start calls Child first, and so does TestMain.
+func Child() (code int, child bool) {
 	var err error
 	switch os.Args[0] {
 	case keeperName:
@@ -29,11 +29,11 @@ func Child() {
 	case servicesName:
 		err = runServices(os.Args[1])
 	default:
-		return
+		return 0, false
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], err)
-		os.Exit(1)
+		return 1, true
 	}
-	os.Exit(0)
+	return 0, true
 }

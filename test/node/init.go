@@ -38,7 +38,7 @@ func runInit(dir string) error {
 		return err
 	}
 	// A process that waits for its own children must not be the one that reaps all.
-	services := exec.Command("/proc/self/exe", dir) //nolint:noctx // It ends with init.
+	services := exec.Command("/proc/self/exe", dir) //nolint:noctx,gosec // It ends with init, and is this program.
 	services.Args[0] = servicesName
 	services.Stdout, services.Stderr = os.Stdout, os.Stderr
 	if err := services.Start(); err != nil {
@@ -149,7 +149,7 @@ func (s *settings) connect() error {
 		// What the node sends to a Service needs a route. The rules of kube-proxy come later.
 		{"route", "add", serviceRange, "dev", "eth0"},
 	} {
-		if err := command("ip", args...); err != nil {
+		if err := ip(args...); err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,7 @@ func (k *keeper) clone(goOn *os.File) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command("/proc/self/exe", k.Dir) //nolint:noctx // It ends with the keeper.
+	cmd := exec.Command("/proc/self/exe", k.Dir) //nolint:noctx,gosec // It ends with the keeper, and is this program.
 	cmd.Args[0] = initName
 	cmd.Env = []string{"PATH=" + k.search(), "HOME=/root"}
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{goOn}

@@ -27,15 +27,15 @@ func link(pid, number int) (int, error) {
 	}
 	var err error
 	for n := first; n <= last; n++ {
-		err = command("ip", "link", "add", linkName(n), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(pid))
+		err = ip("link", "add", linkName(n), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(pid))
 		if err != nil && strings.Contains(err.Error(), "File exists") {
 			continue
 		}
 		if err == nil {
-			err = command("ip", "addr", "add", address(n, 1)+"/30", "dev", linkName(n))
+			err = ip("addr", "add", address(n, 1)+"/30", "dev", linkName(n))
 		}
 		if err == nil {
-			err = command("ip", "link", "set", linkName(n), "up", "alias", owner())
+			err = ip("link", "set", linkName(n), "up", "alias", owner())
 		}
 		return n, err
 	}
@@ -51,18 +51,18 @@ func unlink(number int) error {
 	if err != nil || strings.TrimSpace(string(alias)) != owner() {
 		return nil //nolint:nilerr // There is no such interface.
 	}
-	err = command("ip", "link", "del", linkName(number))
+	err = ip("link", "del", linkName(number))
 	if err != nil && strings.Contains(err.Error(), "Cannot find device") {
 		return nil
 	}
 	return err
 }
 
-// command runs a program of the system. The error contains its output.
-func command(name string, args ...string) error {
-	cmd := exec.Command(systemProgram(name), args...) //nolint:noctx,gosec // It ends at once, and the path is that of a system program.
+// ip runs the program of this name. The error contains its output.
+func ip(args ...string) error {
+	cmd := exec.Command(systemProgram("ip"), args...) //nolint:noctx,gosec // It ends at once, and the path is that of a system program.
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(text)))
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(text)))
 	}
 	return nil
 }

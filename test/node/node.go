@@ -138,7 +138,7 @@ func (s *settings) prepare(ctx context.Context) error {
 // buildWorkload builds the program of the images of sandboxes and of the pods in tests.
 func buildWorkload(ctx context.Context, to string) error {
 	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, "./workload")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, "./workload") //nolint:gosec // It is our go command.
 	cmd.Dir = filepath.Dir(file)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -149,7 +149,7 @@ func buildWorkload(ctx context.Context, to string) error {
 
 // startKeeper starts the keeper. Its input ends when this process ends for any reason.
 func (n *Node) startKeeper() error {
-	n.keeper = exec.Command("/proc/self/exe", n.settings.Dir) //nolint:noctx // Stop ends it.
+	n.keeper = exec.Command("/proc/self/exe", n.settings.Dir) //nolint:noctx,gosec // Stop ends it, and it is this program.
 	n.keeper.Args[0] = keeperName
 	// A signal of the terminal does not reach it.
 	n.keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

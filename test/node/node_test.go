@@ -29,7 +29,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	node.Child()
+	if code, child := node.Child(); child {
+		os.Exit(code)
+	}
 	if end := os.Getenv(endVariable); end != "" {
 		_, err := node.Start(context.Background(), node.Options{Dir: os.Getenv(folderVariable)})
 		if err != nil {

@@ -83,7 +83,7 @@ func InstallPackages(ctx context.Context, say func(string)) error {
 	}
 	say("installing Debian packages: " + strings.Join(packages, " "))
 	for _, args := range [][]string{{"update"}, append([]string{"install", "--yes", "--no-install-recommends"}, packages...)} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd := exec.CommandContext(ctx, "apt-get", args...) //nolint:gosec // The packages are those of programs().
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("apt-get %s: %w: %s", args[0], err, strings.TrimSpace(string(text)))

@@ -22,7 +22,9 @@ import (
 const patience = 4 * time.Minute
 
 func TestMain(m *testing.M) {
-	node.Child()
+	if code, child := node.Child(); child {
+		os.Exit(code)
+	}
 	os.Exit(m.Run())
 }
 

@@ -61,7 +61,7 @@ func (s Shell) Run(ctx context.Context, line string) (string, error) {
 
 // BuildHelm builds the helm command, at the version of the chart's tests, into a folder.
 func BuildHelm(ctx context.Context, root, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(root, "test", "helm"), "-o", filepath.Join(dir, "helm"), "helm.sh/helm/v3/cmd/helm")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(root, "test", "helm"), "-o", filepath.Join(dir, "helm"), "helm.sh/helm/v3/cmd/helm") //nolint:gosec // It is our go command.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("building helm: %w", err), errors.New(string(text)))

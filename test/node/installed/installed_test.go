@@ -49,7 +49,7 @@ func TestInstalled(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"README with Helm", func(t *testing.T) { c.block(t, blocks[0]); c.installed(t) }},
+		{"README with Helm", func(t *testing.T) { t.Helper(); c.block(t, blocks[0]); c.installed(t) }},
 		{"pods", c.pods},
 		{"replicas", c.replicas},
 		{"under load", c.underLoad},
@@ -58,8 +58,8 @@ func TestInstalled(t *testing.T) {
 		{"kill", c.kill},
 		{"drain of the only node", c.drain},
 		{"restart of the node", c.restart},
-		{"helm uninstall", func(t *testing.T) { c.uninstall(t, before) }},
-		{"README without Helm", func(t *testing.T) { c.manifests(t, blocks[1], before) }},
+		{"helm uninstall", func(t *testing.T) { t.Helper(); c.uninstall(t, before) }},
+		{"README without Helm", func(t *testing.T) { t.Helper(); c.manifests(t, blocks[1], before) }},
 	} {
 		if !t.Run(step.name, step.run) {
 			t.Fatalf("The steps after %q need it.", step.name)
@@ -93,6 +93,7 @@ func (c *cluster) block(t *testing.T, lines []string) {
 
 // pods checks that a pod is mutated and runs.
 func (c *cluster) pods(t *testing.T) {
+	t.Helper()
 	c.pod(t, "web", `"containers": [{"name": "web", "image": "test/web:1", "imagePullPolicy": "IfNotPresent", "args": ["log", "hello"]}]`)
 	if got := c.sh(t, "kubectl get pod web -o jsonpath='{.spec.containers[0].imagePullPolicy}'"); got != "Always" {
 		t.Errorf("The policy of the pod is %q, want Always", got)
@@ -109,6 +110,7 @@ func (c *cluster) pods(t *testing.T) {
 
 // replicas checks what each replica has and does.
 func (c *cluster) replicas(t *testing.T) {
+	t.Helper()
 	names := strings.Fields(c.sh(t, "kubectl -n %s get pods -l app.kubernetes.io/name=postern --field-selector=status.phase=Running -o jsonpath='{.items[*].metadata.name}'", namespace))
 	if len(names) != 2 {
 		t.Fatalf("The replicas are %q, want two", names)
@@ -176,6 +178,7 @@ func (c *cluster) onNode(t *testing.T, args ...string) string {
 
 // underLoad changes the Deployment while pods are created. Nothing may fail.
 func (c *cluster) underLoad(t *testing.T) {
+	t.Helper()
 	l := startLoad(t, c.api)
 	status := func() { c.sh(t, "kubectl -n %s rollout status deployment/postern --timeout=120s", namespace) }
 	phases := []struct {
@@ -210,6 +213,7 @@ func (c *cluster) underLoad(t *testing.T) {
 
 // exec connects to pods through a real kubelet.
 func (c *cluster) exec(t *testing.T) {
+	t.Helper()
 	const container = `"containers": [{"name": "c", "image": "test/web:1"}`
 	c.pod(t, "on-node", `"hostPID": true, `+container+`]`)
 	c.pod(t, "privileged", container+`, {"name": "p", "image": "test/web:1", "securityContext": {"privileged": true}}]`)
@@ -224,6 +228,7 @@ func (c *cluster) exec(t *testing.T) {
 
 // nodeRestriction checks that the kubelet works while NodeRestriction of Postern decides about its requests.
 func (c *cluster) nodeRestriction(t *testing.T) {
+	t.Helper()
 	c.sh(t, "kubectl create deployment shop --image=test/web:1 --replicas=6")
 	c.sh(t, "kubectl rollout status deployment/shop --timeout=60s")
 	c.sh(t, "kubectl delete deployment shop --cascade=foreground --timeout=60s")
@@ -237,6 +242,7 @@ func (c *cluster) nodeRestriction(t *testing.T) {
 
 // kill kills the containerd shim of a replica. Connections break, so requests may fail, but only for a moment.
 func (c *cluster) kill(t *testing.T) {
+	t.Helper()
 	name := c.sh(t, "kubectl -n %s get pods -l app.kubernetes.io/name=postern --field-selector=status.phase=Running -o jsonpath='{.items[0].metadata.name}'", namespace)
 	pid := c.containerPID(t, name)
 	match := regexp.MustCompile(`(?m)^PPid:\s(\d+)$`).FindStringSubmatch(c.onNode(t, "cat", "/proc/"+pid+"/status"))
@@ -266,6 +272,7 @@ func (c *cluster) kill(t *testing.T) {
 
 // drain removes all replicas. Pods cannot be created then. Postern starts again when the node is back.
 func (c *cluster) drain(t *testing.T) {
+	t.Helper()
 	l := startLoad(t, c.api)
 	l.enter("drain of the only node")
 	// The replicas end later: the API server keeps its connections.
@@ -289,6 +296,7 @@ func (c *cluster) drain(t *testing.T) {
 
 // restart cuts the power of the node while the webhooks are registered.
 func (c *cluster) restart(t *testing.T) {
+	t.Helper()
 	l := startLoad(t, c.api)
 	l.enter("restart of the node")
 	time.Sleep(time.Second)
@@ -320,6 +328,7 @@ func (c *cluster) endReplicas(t *testing.T) {
 }
 
 func (c *cluster) uninstall(t *testing.T, before map[string]bool) {
+	t.Helper()
 	l := startLoad(t, c.api)
 	l.enter("helm uninstall")
 	c.sh(t, "helm uninstall postern --namespace %s --wait --timeout 120s", namespace)
@@ -341,6 +350,7 @@ func (c *cluster) uninstall(t *testing.T, before map[string]bool) {
 // manifests installs the manifests in a copy of their folder, because the README says to edit one, and removes Postern in
 // the two ways of the README.
 func (c *cluster) manifests(t *testing.T, block []string, before map[string]bool) {
+	t.Helper()
 	copied := *c
 	copied.shell.Dir = t.TempDir()
 	copied.sh(t, "cp -r %[1]s/installer . && ln -s %[1]s/bin .", c.root)

@@ -35,7 +35,9 @@ const needsBackend = "ImagePolicyWebhook"
 const needsWebhook = "03-later-webhook"
 
 func main() {
-	node.Child()
+	if code, child := node.Child(); child {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Stdout)
 	stop()
@@ -269,7 +271,7 @@ func (c *cluster) kubectl(ctx context.Context, input []byte, args ...string) (st
 
 // run runs a program against the cluster. The error contains its output.
 func (c *cluster) run(ctx context.Context, input []byte, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // It is one of our programs.
 	cmd.Env = append(os.Environ(), c.Environment()...)
 	cmd.Stdin = bytes.NewReader(input)
 	if text, err := cmd.CombinedOutput(); err != nil {

@@ -18,9 +18,9 @@ import (
 )
 
 const usage = `Usage:
-  node check                                say what this machine lacks for a node
+  node check                                say what this machine lacks
   node packages                             install the missing Debian packages, as root
-  node build                                build the binaries that are not built yet
+  node build                                make the binaries that are not there yet
   node up [FOLDER]                          start a node, and remove it on an interrupt
   node exec FOLDER COMMAND...               run a command on the node, such as ctr, nft or ip
   node push FOLDER NAME:TAG PATH=FILE...    push an image of static programs; the first is the entry point
@@ -28,7 +28,9 @@ const usage = `Usage:
 `
 
 func main() {
-	node.Child()
+	if code, child := node.Child(); child {
+		os.Exit(code)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	cancel()
@@ -44,7 +46,7 @@ func main() {
 // run runs the command. It writes the output for scripts to out, and all other messages to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("no command given\n" + usage)
+		return fmt.Errorf("no command given\n%s", usage)
 	}
 	switch command, rest := args[0], args[1:]; {
 	case command == "check" && len(rest) == 0:
@@ -66,7 +68,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	case command == "down" && len(rest) == 1:
 		return node.Down(rest[0])
 	}
-	return errors.New("not a command: " + strings.Join(args, " ") + "\n" + usage)
+	return fmt.Errorf("not a command: %s\n%s", strings.Join(args, " "), usage)
 }
 
 func up(ctx context.Context, o node.Options, out io.Writer) error {
