@@ -19,9 +19,9 @@ DEMO_FLAGS := $(if $(PLUGINS),-plugins=$(PLUGINS)) $(if $(CONFIG),-config=$(CONF
 
 # All Go modules of this repository that contain code. The modules that need a control plane or kube-apiserver's
 # sources have their own targets. The target unit tests the other modules.
-MODULES := $(sort $(filter-out %/controlplane/etcd %/controlplane/kubernetes, \
+MODULES := $(sort $(filter-out %/controlplane/etcd %/controlplane/kubernetes %/controlplane/containerd, \
 	$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*'))))
-SPECIAL := ./test/controlplane ./test/e2e ./pkg/admissions/parity
+SPECIAL := ./test/controlplane ./test/e2e ./test/node ./pkg/admissions/parity
 UNIT_MODULES := $(filter-out $(SPECIAL),$(MODULES))
 
 # The folder of the recorded decisions, the command line for the replay, and the plugins of bin/postern. The
@@ -55,6 +55,17 @@ demo: bin/demo ## The same, but stop; succeed if every example ended as its file
 bin/demo:
 	@go build -C test/demo -o "$(CURDIR)/$@" .
 
+.PHONY: cluster
+cluster: image bin/helm bin/cluster ## A cluster with a real node, Postern from its image and chart, and the examples (Linux, root)
+	@exec bin/cluster
+
+# The go command decides whether they are up to date.
+.PHONY: bin/cluster bin/node bin/helm
+bin/cluster bin/node:
+	@go build -C test/node -o "$(CURDIR)/$@" ./cmd/$(notdir $@)
+bin/helm:
+	@go build -C test/helm -o "$(CURDIR)/$@" helm.sh/helm/v3/cmd/helm
+
 ##@ Build and check
 
 .PHONY: build
@@ -62,7 +73,7 @@ build: ## Build bin/postern
 	$(BUILD)
 
 .PHONY: test
-test: lint unit parity conformance e2e demo ## Everything that has to pass
+test: lint unit parity conformance e2e node demo ## Everything that has to pass
 
 .PHONY: lint
 lint: ## Lint every module
@@ -96,6 +107,16 @@ e2e: ## End-to-end tests with a real control plane
 	go run -C test/controlplane ./cmd/controlplane build
 	go test -C test/controlplane -race ./...
 	go test -C test/e2e -race -p 1 -timeout 30m ./...
+
+.PHONY: node
+node: $(if $(filter Linux,$(shell uname)),bin/node) ## Tests on a real node: the README's installation, exec, upgrades under load (Linux, root)
+ifneq ($(shell uname),Linux)
+	@echo "node: this is not Linux, so Postern is NOT tested on a real node"
+else
+	@bin/node packages
+	@if bin/node check; then bin/node build && go test -C test/node -p 1 -timeout 20m ./...; \
+		else echo "node: for these reasons, Postern is NOT tested on a real node"; fi
+endif
 
 .PHONY: conformance
 # kube-apiserver's NamespaceAutoProvision also creates a namespace for an access review in that namespace. The

@@ -19,12 +19,21 @@ const DefaultVersion = "v1.37.1"
 // Kubernetes works with this etcd.
 const etcdVersion = "v3.7.0"
 
+// containerdVersion is the version of containerd that the module in the folder containerd pins.
+const containerdVersion = "v2.4.2"
+
 // The file names of the binaries.
 const (
 	etcd                  = "etcd"
 	kubeAPIServer         = "kube-apiserver"
 	kubeControllerManager = "kube-controller-manager"
 	kubectl               = "kubectl"
+	kubelet               = "kubelet"
+	kubeProxy             = "kube-proxy"
+	kubeScheduler         = "kube-scheduler"
+	containerd            = "containerd"
+	containerdShim        = "containerd-shim-runc-v2"
+	ctr                   = "ctr"
 )
 
 // The names of the binaries that run Kubernetes' own end-to-end tests. No control plane needs them.
@@ -40,6 +49,11 @@ func AllBinaries() []string {
 	return []string{etcd, kubeAPIServer, kubectl, kubeControllerManager}
 }
 
+// NodeBinaries lists the binaries of Kubernetes that a cluster with a node needs besides those of AllBinaries.
+func NodeBinaries() []string {
+	return []string{kubelet, kubeProxy, kubeScheduler}
+}
+
 // BinaryDir returns the folder for the binaries of a version. The binaries may not be built yet. It is the
 // folder that KUBEBUILDER_ASSETS names, or else a folder in the cache.
 func BinaryDir(version string) (string, error) {
@@ -53,6 +67,10 @@ func BinaryDir(version string) (string, error) {
 	if !regexp.MustCompile(`^v1\.\d+\.\d+(-[a-z]+\.\d+)?$`).MatchString(version) {
 		return "", fmt.Errorf("%q is not a version of Kubernetes such as %s", version, DefaultVersion)
 	}
+	return cacheDir("controlplane", version+"-etcd-"+etcdVersion)
+}
+
+func cacheDir(elements ...string) (string, error) {
 	cache := os.Getenv("POSTERN_CACHE_DIR")
 	if cache == "" {
 		user, err := os.UserCacheDir()
@@ -61,8 +79,24 @@ func BinaryDir(version string) (string, error) {
 		}
 		cache = filepath.Join(user, "postern")
 	}
-	return filepath.Abs(filepath.Join(cache, "controlplane", version+"-etcd-"+etcdVersion))
+	return filepath.Abs(filepath.Join(append([]string{cache}, elements...)...))
 }
+
+// BuildRuntime builds the missing binaries of containerd, and returns the folder that holds all of them. It writes to
+// progress as Build does.
+func BuildRuntime(ctx context.Context, progress io.Writer) (string, error) {
+	dir, err := cacheDir("containerd", containerdVersion)
+	if err != nil {
+		return "", err
+	}
+	if missing, err := missingFrom(dir, runtimeBinaries()); err != nil || len(missing) == 0 {
+		return dir, err
+	}
+	b := &builder{dir: dir, version: containerdVersion, progress: progress}
+	return dir, b.build(ctx, runtimeBinaries())
+}
+
+func runtimeBinaries() []string { return []string{containerd, containerdShim, ctr} }
 
 // Build builds the missing ones of the named binaries, and returns the folder that holds all of them. It
 // writes to progress which binary it builds and how long the build takes. If KUBEBUILDER_ASSETS names a

@@ -46,10 +46,14 @@ func (b *builder) module(ctx context.Context, r recipe) (dir, mod string, err er
 }
 
 func pinnedVersion(r recipe) string {
-	if r.pinned == etcd {
+	switch r.pinned {
+	case etcd:
 		return etcdVersion
+	case containerd:
+		return containerdVersion
+	default:
+		return DefaultVersion
 	}
-	return DefaultVersion
 }
 
 // moduleText returns the go.mod of a module that requires only the recipe's module. The main module sets the

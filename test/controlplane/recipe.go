@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -12,14 +13,26 @@ type recipe struct {
 	pinned   string // the folder beside this file that pins the module's dependencies
 	pkg      string
 	duration string
-	stamp    bool // the linker sets the version that the binary reports
-	test     bool // the binary is the compiled test of the package
+	stamp    bool   // the linker sets the version that the binary reports, as Kubernetes' binaries have it
+	variable string // or the linker sets this variable to the version
+	test     bool   // the binary is the compiled test of the package
 }
 
 func (b *builder) recipe(name string) recipe {
 	if name == etcd {
 		path := "go.etcd.io/etcd/server/v3"
 		return recipe{path: path, version: etcdVersion, pinned: "etcd", pkg: path, duration: "about 30 seconds"}
+	}
+	if slices.Contains(runtimeBinaries(), name) {
+		path := "github.com/containerd/containerd/v2"
+		r := recipe{
+			path: path, version: containerdVersion, pinned: "containerd", pkg: path + "/cmd/" + name, duration: "about 10 seconds",
+			variable: path + "/version.Version",
+		}
+		if name == containerd {
+			r.duration = "about 3 minutes"
+		}
+		return r
 	}
 	r := recipe{
 		path: "k8s.io/kubernetes", version: b.version, pinned: "kubernetes",
@@ -28,6 +41,8 @@ func (b *builder) recipe(name string) recipe {
 	switch name {
 	case kubeAPIServer:
 		r.duration = "about 4 minutes"
+	case kubelet:
+		r.duration = "about 5 minutes"
 	case E2ETest:
 		r.pkg, r.duration, r.test = "k8s.io/kubernetes/test/e2e", "about 3 minutes", true
 	case Ginkgo:
@@ -48,6 +63,9 @@ func (r recipe) linkerFlags() string {
 				fmt.Sprintf("-X %s.gitMajor=%s", pkg, parts[0]),
 				fmt.Sprintf("-X %s.gitMinor=%s", pkg, parts[1]))
 		}
+	}
+	if r.variable != "" {
+		flags = append(flags, fmt.Sprintf("-X %s=%s", r.variable, r.version))
 	}
 	return strings.Join(flags, " ")
 }

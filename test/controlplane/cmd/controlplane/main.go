@@ -15,8 +15,8 @@ import (
 )
 
 const usage = `Usage:
-  controlplane build [-version V]
-      build the binaries that are not built yet
+  controlplane build [-node] [-version V]
+      build the binaries that are not built yet; with -node also those of a node
   controlplane start [-controller-manager] [-dir D] [-version V] [-- kube-apiserver flags]
       start a control plane, and stop it on an interrupt
   controlplane path [-version V]
@@ -43,6 +43,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.SetOutput(progress)
 	flags.Usage = func() { _, _ = io.WriteString(progress, usage) }
 	flags.StringVar(&o.Version, "version", controlplane.DefaultVersion, "the version of Kubernetes")
+	node := false
+	if args[0] == "build" {
+		flags.BoolVar(&node, "node", false, "build the binaries of a node as well")
+	}
 	if args[0] == "start" {
 		flags.BoolVar(&o.ControllerManager, "controller-manager", false, "start kube-controller-manager as well")
 		flags.StringVar(&o.Dir, "dir", "", "the folder of the state, kept at the end; a temporary one if empty")
@@ -57,8 +61,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	switch args[0] {
 	case "build":
-		_, err := controlplane.Build(ctx, o.Version, progress, controlplane.AllBinaries()...)
-		return err
+		return build(ctx, o, node)
 	case "path":
 		dir, err := controlplane.BinaryDir(o.Version)
 		if err == nil {
@@ -71,6 +74,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	default:
 		return fmt.Errorf("unknown command %q\n%s", args[0], usage)
 	}
+}
+
+func build(ctx context.Context, o controlplane.Options, node bool) error {
+	names := controlplane.AllBinaries()
+	if node {
+		names = append(names, controlplane.NodeBinaries()...)
+		if _, err := controlplane.BuildRuntime(ctx, o.Progress); err != nil {
+			return err
+		}
+	}
+	_, err := controlplane.Build(ctx, o.Version, o.Progress, names...)
+	return err
 }
 
 func start(ctx context.Context, o controlplane.Options, out io.Writer) (err error) {

@@ -1,0 +1,386 @@
+//go:build linux
+
+package installed_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/test/node"
+	"github.com/postern-dev/postern/test/node/installed"
+)
+
+const (
+	namespace = "postern-system"
+	upgrade   = "helm upgrade postern installer/helm/postern --namespace postern-system --reuse-values --wait --timeout 120s"
+	// drained is longer than the time for which a replica that stops still takes requests.
+	drained = 12 * time.Second
+	// allPlugins are those that the tests need.
+	allPlugins = "AlwaysPullImages,NodeRestriction,DenyEscalatingExec,DenyExecOnPrivileged"
+)
+
+// kept is what a release leaves: the namespace, which helm install created, with what every namespace contains, and the
+// definitions of Postern's own resources.
+func kept() []string {
+	return []string{
+		"/namespace/" + namespace, namespace + "/serviceaccount/default", namespace + "/configmap/kube-root-ca.crt",
+		"/apiservice.apiregistration.k8s.io/v1.policy.postern.dev", "/apiservice.apiregistration.k8s.io/v1alpha1.settings.postern.dev",
+		"/customresourcedefinition.apiextensions.k8s.io/podpresets.settings.postern.dev",
+		"/customresourcedefinition.apiextensions.k8s.io/podsecuritypolicies.policy.postern.dev",
+	}
+}
+
+// TestInstalled installs, uses, upgrades and removes Postern in one cluster. The steps build on each other.
+func TestInstalled(t *testing.T) {
+	c := startCluster(t)
+	if err := c.Push(t.Context(), "test/web:1", node.File{Path: "/workload", From: c.Workload()}); err != nil {
+		t.Fatal(err)
+	}
+	before := c.objects(t)
+	blocks := c.readme(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"README with Helm", func(t *testing.T) { t.Helper(); c.block(t, blocks[0]); c.installed(t) }},
+		{"pods", c.pods},
+		{"replicas", c.replicas},
+		{"under load", c.underLoad},
+		{"exec", c.exec},
+		{"node", c.nodeRestriction},
+		{"kill", c.kill},
+		{"drain of the only node", c.drain},
+		{"restart of the node", c.restart},
+		{"helm uninstall", func(t *testing.T) { t.Helper(); c.uninstall(t, before) }},
+		{"README without Helm", func(t *testing.T) { t.Helper(); c.manifests(t, blocks[1], before) }},
+	} {
+		if !t.Run(step.name, step.run) {
+			t.Fatalf("The steps after %q need it.", step.name)
+		}
+	}
+}
+
+// readme returns the commands of the README's section, with the registry of the cluster.
+func (c *cluster) readme(t *testing.T) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := installed.Commands(strings.ReplaceAll(string(text), installed.ExampleRegistry, c.Registry()), "Install")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(blocks) != 2 {
+		t.Fatalf("The README's section has the blocks %q, want one with Helm and one without", blocks)
+	}
+	return blocks
+}
+
+func (c *cluster) block(t *testing.T, lines []string) {
+	t.Helper()
+	for _, line := range lines {
+		c.sh(t, "%s", line)
+	}
+}
+
+// pods checks that a pod is mutated and runs.
+func (c *cluster) pods(t *testing.T) {
+	t.Helper()
+	c.pod(t, "web", `"containers": [{"name": "web", "image": "test/web:1", "imagePullPolicy": "IfNotPresent", "args": ["log", "hello"]}]`)
+	if got := c.sh(t, "kubectl get pod web -o jsonpath='{.spec.containers[0].imagePullPolicy}'"); got != "Always" {
+		t.Errorf("The policy of the pod is %q, want Always", got)
+	}
+	if got := c.sh(t, "kubectl logs web"); got != "hello" {
+		t.Errorf("The pod's log is %q, want hello", got)
+	}
+	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
+		if got := c.sh(t, "kubectl get %s postern-pods -o jsonpath='{.webhooks[*].clientConfig.service.name} {.webhooks[*].failurePolicy}'", kind); got != "postern Fail" {
+			t.Errorf("%s: the Service and the failure policy are %q, want postern and Fail", kind, got)
+		}
+	}
+}
+
+// replicas checks what each replica has and does.
+func (c *cluster) replicas(t *testing.T) {
+	t.Helper()
+	names := strings.Fields(c.sh(t, "kubectl -n %s get pods -l app.kubernetes.io/name=postern --field-selector=status.phase=Running -o jsonpath='{.items[*].metadata.name}'", namespace))
+	if len(names) != 2 {
+		t.Fatalf("The replicas are %q, want two", names)
+	}
+	for _, name := range names {
+		if got := c.sh(t, "kubectl -n %s get pod %s -o jsonpath='{.status.containerStatuses[0].ready} {.status.containerStatuses[0].restartCount}'", namespace, name); got != "true 0" {
+			t.Errorf("%s: ready and the number of restarts are %q, want true and 0", name, got)
+		}
+		if logs := c.sh(t, "kubectl -n %s logs %s", namespace, name); logs == "" || regexp.MustCompile(`(?m)^E\d{4} `).MatchString(logs) {
+			t.Errorf("%s: the log is empty or has errors:\n%s", name, logs)
+		}
+		c.confined(t, name)
+	}
+}
+
+// confined checks that the limits of a replica's container are in force.
+func (c *cluster) confined(t *testing.T, name string) {
+	t.Helper()
+	pid := c.containerPID(t, name)
+	status := c.onNode(t, "cat", "/proc/"+pid+"/status")
+	for _, want := range []string{`(?m)^Uid:\s65532\s`, `(?m)^CapEff:\s0+$`, `(?m)^CapBnd:\s0+$`, `(?m)^NoNewPrivs:\s1$`, `(?m)^Seccomp:\s2$`} {
+		if !regexp.MustCompile(want).MatchString(status) {
+			t.Errorf("%s: the status of the process does not match %s:\n%s", name, want, status)
+		}
+	}
+	if mounts := c.onNode(t, "cat", "/proc/"+pid+"/mounts"); !regexp.MustCompile(`(?m)^overlay / overlay ro,`).MatchString(mounts) {
+		t.Errorf("%s: the root is not read-only:\n%s", name, mounts)
+	}
+	match := regexp.MustCompile(`(?m):memory:(.*)$`).FindStringSubmatch(c.onNode(t, "cat", "/proc/"+pid+"/cgroup"))
+	if match == nil {
+		t.Fatalf("%s has no cgroup of memory", name)
+	}
+	if got := c.onNode(t, "cat", "/sys/fs/cgroup/memory"+match[1]+"/memory.limit_in_bytes"); got != fmt.Sprint(512<<20) {
+		t.Errorf("%s: the memory limit is %s bytes, want %d", name, got, 512<<20)
+	}
+}
+
+// containerPID returns the number of a container's process on the node.
+func (c *cluster) containerPID(t *testing.T, pod string) string {
+	t.Helper()
+	id := strings.TrimPrefix(c.sh(t, "kubectl -n %s get pod %s -o jsonpath='{.status.containerStatuses[0].containerID}'", namespace, pod), "containerd://")
+	match := regexp.MustCompile(`(?m)^` + id + `\s+(\d+)\s`).FindStringSubmatch(c.onNode(t, "ctr", "tasks", "ls"))
+	if match == nil {
+		t.Fatalf("The node does not run the container %s", id)
+	}
+	return match[1]
+}
+
+func (c *cluster) onNode(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd, err := c.Exec(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		stderr := ""
+		if exit, is := err.(*exec.ExitError); is { //nolint:errorlint // Output returns it unwrapped.
+			stderr = string(exit.Stderr)
+		}
+		t.Fatalf("%q on the node: %v: %s", args, err, stderr)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// underLoad changes the Deployment while pods are created. Nothing may fail.
+func (c *cluster) underLoad(t *testing.T) {
+	t.Helper()
+	l := startLoad(t, c.api)
+	status := func() { c.sh(t, "kubectl -n %s rollout status deployment/postern --timeout=120s", namespace) }
+	phases := []struct {
+		name string
+		run  func()
+	}{
+		{"rollout restart", func() { c.sh(t, "kubectl -n %s rollout restart deployment/postern", namespace); status() }},
+		{"upgrade with other plugins", func() { c.sh(t, upgrade+" --set plugins='{%s}'", allPlugins) }},
+		{"one replica", func() { c.sh(t, "kubectl -n %s scale deployment/postern --replicas=1", namespace); status() }},
+		{"three replicas", func() { c.sh(t, "kubectl -n %s scale deployment/postern --replicas=3", namespace); status() }},
+		{"two replicas", func() { c.sh(t, "kubectl -n %s scale deployment/postern --replicas=2", namespace); status() }},
+		{"drain that the disruption budget stops", func() {
+			// The budget lets one replica go. Its successor finds no node.
+			out, err := c.shell.Run(t.Context(), "kubectl drain "+node.NodeName+" --force --ignore-daemonsets --pod-selector=app.kubernetes.io/name=postern --timeout=6s")
+			if err == nil {
+				t.Errorf("The drain ended, but the budget keeps a replica: %s", out)
+			}
+			c.sh(t, "kubectl uncordon "+node.NodeName)
+			status()
+			time.Sleep(drained)
+		}},
+	}
+	for _, phase := range phases {
+		l.enter(phase.name)
+		phase.run()
+	}
+	l.stop()
+	for _, phase := range phases {
+		l.none(t, phase.name)
+	}
+}
+
+// exec connects to pods through a real kubelet.
+func (c *cluster) exec(t *testing.T) {
+	t.Helper()
+	const container = `"containers": [{"name": "c", "image": "test/web:1"}`
+	c.pod(t, "on-node", `"hostPID": true, `+container+`]`)
+	c.pod(t, "privileged", container+`, {"name": "p", "image": "test/web:1", "securityContext": {"privileged": true}}]`)
+	if got := c.sh(t, "kubectl exec web -- /workload echo hi"); got != "hi" {
+		t.Errorf("exec printed %q, want hi", got)
+	}
+	c.refused(t, "kubectl exec on-node -- /workload echo hi", "cannot exec into or attach to a container using host pid")
+	c.refused(t, "kubectl exec privileged -c c -- /workload echo hi", "cannot exec into or attach to a privileged container")
+	c.refused(t, "timeout 20 kubectl attach privileged -c c", "cannot exec into or attach to a privileged container")
+	c.sh(t, "kubectl delete pod on-node privileged --timeout=60s")
+}
+
+// nodeRestriction checks that the kubelet works while NodeRestriction of Postern decides about its requests.
+func (c *cluster) nodeRestriction(t *testing.T) {
+	t.Helper()
+	c.sh(t, "kubectl create deployment shop --image=test/web:1 --replicas=6")
+	c.sh(t, "kubectl rollout status deployment/shop --timeout=60s")
+	c.sh(t, "kubectl delete deployment shop --cascade=foreground --timeout=60s")
+	c.eventually(t, "the pods to be deleted", func() string { return c.sh(t, "kubectl get pods -l app=shop -o name") })
+	if got := c.sh(t, "kubectl get node %s -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'", node.NodeName); got != "True" {
+		t.Errorf("The condition Ready of the node is %q", got)
+	}
+	// It decides: the node may not label another object's node.
+	c.refused(t, "kubectl --as=system:node:"+node.NodeName+" --as-group=system:nodes label node "+node.NodeName+" node-restriction.kubernetes.io/x=y", "is not allowed to modify labels")
+}
+
+// kill kills the containerd shim of a replica. Connections break, so requests may fail, but only for a moment.
+func (c *cluster) kill(t *testing.T) {
+	t.Helper()
+	name := c.sh(t, "kubectl -n %s get pods -l app.kubernetes.io/name=postern --field-selector=status.phase=Running -o jsonpath='{.items[0].metadata.name}'", namespace)
+	pid := c.containerPID(t, name)
+	match := regexp.MustCompile(`(?m)^PPid:\s(\d+)$`).FindStringSubmatch(c.onNode(t, "cat", "/proc/"+pid+"/status"))
+	if match == nil || !strings.Contains(c.onNode(t, "cat", "/proc/"+match[1]+"/cmdline"), "containerd-shim") {
+		t.Fatalf("The parent of process %s is no shim", pid)
+	}
+	l := startLoad(t, c.api)
+	l.enter("kill of a shim")
+	c.onNode(t, "kill", "-KILL", match[1])
+	c.eventually(t, "the replica to run again", func() string {
+		if got := c.sh(t, "kubectl -n %s get pod %s -o jsonpath='{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}'", namespace, name); got != "1 true" {
+			return got
+		}
+		return ""
+	})
+	l.enter("after the kill of a shim")
+	time.Sleep(2 * time.Second)
+	l.stop()
+	for _, problem := range l.report(t, "kill of a shim") {
+		t.Log(problem)
+		if !strings.Contains(problem, "failed calling webhook") {
+			t.Errorf("kill of a shim: %s", problem)
+		}
+	}
+	l.none(t, "after the kill of a shim")
+}
+
+// drain removes all replicas. Pods cannot be created then. Postern starts again when the node is back.
+func (c *cluster) drain(t *testing.T) {
+	t.Helper()
+	l := startLoad(t, c.api)
+	l.enter("drain of the only node")
+	// The replicas end later: the API server keeps its connections.
+	_, _ = c.shell.Run(t.Context(), "kubectl drain "+node.NodeName+" --force --ignore-daemonsets --disable-eviction --pod-selector=app.kubernetes.io/name=postern --timeout=1s")
+	c.eventually(t, "the creation of pods to fail", func() string {
+		if problem, _ := c.create(t.Context()); problem != "" {
+			return ""
+		}
+		return "pods are still created"
+	})
+	c.sh(t, "kubectl uncordon "+node.NodeName)
+	start := time.Now()
+	c.installed(t)
+	t.Logf("Pods could be created again %s after the node came back.", time.Since(start).Round(100*time.Millisecond))
+	l.enter("after the drain")
+	time.Sleep(2 * time.Second)
+	l.stop()
+	l.report(t, "drain of the only node")
+	l.none(t, "after the drain")
+}
+
+// restart cuts the power of the node while the webhooks are registered.
+func (c *cluster) restart(t *testing.T) {
+	t.Helper()
+	l := startLoad(t, c.api)
+	l.enter("restart of the node")
+	time.Sleep(time.Second)
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	c.eventually(t, "pods to be created", func() string {
+		problem, _ := c.create(t.Context())
+		return problem
+	})
+	t.Logf("Pods could be created again %s after the API server was ready.", time.Since(start).Round(100*time.Millisecond))
+	c.installed(t)
+	c.sh(t, "kubectl wait --for=condition=Ready node/%s --timeout=60s", node.NodeName)
+	c.sh(t, "kubectl wait --for=condition=Ready pod/web --timeout=60s")
+	l.enter("after the restart")
+	time.Sleep(2 * time.Second)
+	l.stop()
+	l.report(t, "restart of the node")
+	l.none(t, "after the restart")
+	c.pod(t, "after", `"containers": [{"name": "web", "image": "test/web:1", "imagePullPolicy": "IfNotPresent"}]`)
+	c.sh(t, "kubectl delete pod web after --timeout=60s")
+}
+
+// endReplicas ends the replicas at once. They would serve until the API server closes its idle connections, after 95 s.
+func (c *cluster) endReplicas(t *testing.T) {
+	t.Helper()
+	c.sh(t, "kubectl -n %s delete pods --all --force --grace-period=0", namespace)
+}
+
+func (c *cluster) uninstall(t *testing.T, before map[string]bool) {
+	t.Helper()
+	l := startLoad(t, c.api)
+	l.enter("helm uninstall")
+	c.sh(t, "helm uninstall postern --namespace %s --wait --timeout 120s", namespace)
+	time.Sleep(2 * time.Second)
+	l.stop()
+	// Pods are not mutated any more. None may be refused.
+	for _, problem := range l.report(t, "helm uninstall") {
+		if problem = problem[strings.Index(problem, " ")+1:]; problem != "the pod was not mutated" {
+			t.Errorf("helm uninstall: %s", problem)
+		}
+	}
+	c.endReplicas(t)
+	c.leaves(t, before, kept()...)
+	c.sh(t, "kubectl delete namespace %s --timeout=60s", namespace)
+	c.sh(t, "kubectl delete -f installer/crds")
+	c.leaves(t, before)
+}
+
+// manifests installs the manifests in a copy of their folder, because the README says to edit one, and removes Postern in
+// the two ways of the README.
+func (c *cluster) manifests(t *testing.T, block []string, before map[string]bool) {
+	t.Helper()
+	copied := *c
+	copied.shell.Dir = t.TempDir()
+	copied.sh(t, "cp -r %[1]s/installer . && ln -s %[1]s/bin .", c.root)
+	copied.sh(t, "sed -i 's#image: postern:dev#image: %s/postern:v1#' installer/postern.yaml", c.Registry())
+	for _, line := range block {
+		if strings.HasPrefix(line, "make ") {
+			c.sh(t, "%s", line)
+		} else {
+			copied.sh(t, "%s", line)
+		}
+	}
+	c.installed(t)
+	c.sh(t, "kubectl -n %s scale deployment/postern --replicas=0", namespace)
+	c.sh(t, "bin/postern uninstall --kubeconfig=%s", c.Kubeconfig())
+	if configurations := c.configurations(t); len(configurations) > 0 {
+		t.Errorf("postern uninstall leaves %q", configurations)
+	}
+	c.endReplicas(t)
+	c.sh(t, "kubectl delete namespace %s --timeout=60s", namespace)
+	copied.block(t, slices.DeleteFunc(slices.Clone(block), func(line string) bool { return strings.HasPrefix(line, "make ") }))
+	c.installed(t)
+	c.sh(t, "kubectl delete namespace %s --wait=false", namespace)
+	c.eventually(t, "the webhooks to be removed with the namespace", func() string { return strings.Join(c.configurations(t), " ") })
+	c.endReplicas(t)
+	c.sh(t, "bin/postern rbac --enable-admission-plugins=AlwaysPullImages | kubectl delete --ignore-not-found -f -")
+	c.sh(t, "kubectl delete -f installer/crds")
+	c.leaves(t, before)
+}
+
+func (c *cluster) configurations(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(c.sh(t, "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o name"))
+}
