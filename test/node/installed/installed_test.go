@@ -31,7 +31,10 @@ const (
 func kept() []string {
 	return []string{
 		"/namespace/" + namespace, namespace + "/serviceaccount/default", namespace + "/configmap/kube-root-ca.crt",
-		"/apiservice.apiregistration.k8s.io/v1.policy.postern.dev", "/apiservice.apiregistration.k8s.io/v1alpha1.settings.postern.dev",
+		"/apiservice.apiregistration.k8s.io/v1.policy.postern.dev", "/apiservice.apiregistration.k8s.io/v1alpha1.quota.postern.dev",
+		"/apiservice.apiregistration.k8s.io/v1alpha1.settings.postern.dev",
+		"/customresourcedefinition.apiextensions.k8s.io/fleetallowances.quota.postern.dev",
+		"/customresourcedefinition.apiextensions.k8s.io/fleetquotas.quota.postern.dev",
 		"/customresourcedefinition.apiextensions.k8s.io/podpresets.settings.postern.dev",
 		"/customresourcedefinition.apiextensions.k8s.io/podsecuritypolicies.policy.postern.dev",
 	}
