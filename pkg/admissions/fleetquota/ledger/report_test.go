@@ -47,6 +47,7 @@ func TestReport(t *testing.T) {
 			w := newWorld(large(n, p))
 			w.live()
 			w.run(w.duration)
+			w.end()
 			if w.broken != "" {
 				t.Fatalf("%d clusters, policy %d: %s", n, p, w.broken)
 			}

@@ -29,7 +29,7 @@ func randomSetting(seed uint64) setting {
 		heartbeat: 30 * time.Second, step: rng.Float64() / 5, latency: 40 * time.Millisecond,
 	}
 	if seed%100 == 0 {
-		s.clusters, s.replicas, s.limit, s.duration, s.every = 60, 2, 900, 30 * time.Second, 5 * time.Second
+		s.clusters, s.replicas, s.limit, s.duration, s.every = 60, 2, 900, 30*time.Second, 5*time.Second
 	}
 	return s
 }
@@ -52,6 +52,7 @@ func TestNeverAboveTheLimit(t *testing.T) {
 		w.live()
 		w.run(w.duration)
 		w.recover()
+		w.end()
 		if w.broken != "" {
 			t.Fatalf("Seed %d, %+v: %s", w.seed, w.setting, w.broken)
 		}
