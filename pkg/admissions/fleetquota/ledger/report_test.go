@@ -15,7 +15,10 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
 )
 
-var report = flag.Bool("report", false, "simulate large fleets, and write the table and the plot in docs")
+var (
+	report  = flag.Bool("report", false, "simulate large fleets, and write the table and the plot in docs")
+	largest = flag.Int("clusters", 2000, "the largest fleet of the report")
+)
 
 // row is one fleet of the report.
 type row struct {
@@ -39,7 +42,7 @@ func large(clusters int, p policy) setting {
 func TestReport(t *testing.T) {
 	sizes := []int{10}
 	if *report {
-		sizes = []int{10, 30, 100, 300, 1000, 2000}
+		sizes = slices.DeleteFunc([]int{10, 30, 100, 300, 1000, 2000}, func(n int) bool { return n > *largest })
 	}
 	var rows []row
 	for _, n := range sizes {
@@ -52,6 +55,7 @@ func TestReport(t *testing.T) {
 				t.Fatalf("%d clusters, policy %d: %s", n, p, w.broken)
 			}
 			w.count()
+			t.Logf("%d clusters, %v: %d decisions", n, p, len(w.stats.waits))
 			rows = append(rows, row{n, p, w.stats, w.duration.Seconds()})
 		}
 	}
