@@ -97,6 +97,10 @@ unit: build ## Unit tests
 	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
 	@set -e; for module in $(UNIT_MODULES); do echo "unit $$module"; (cd $$module && go test -race ./...); done
 
+.PHONY: fleet-simulation
+fleet-simulation: ## 10,000 simulated fleets with faults: FleetQuota is never above its limit [SEEDS=]
+	go test ./pkg/admissions/fleetquota/ledger -run TestNeverAboveTheLimit -v -timeout 2h -seeds $(or $(SEEDS),10000)
+
 .PHONY: parity
 parity: ## The plugins' cases through kube-apiserver's own plugins
 	@# Without a list of packages, go test also prints which plugins it compared.

@@ -66,7 +66,9 @@ func namespaced(kind schema.GroupKind) bool {
 // k8s.io/api.
 func customKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
+		{Group: "kubeflow.org", Version: "v1", Resource: "pytorchjobs"}:                  "PyTorchJobList",
 		{Group: "kubeflow.org", Version: "v2beta1", Resource: "mpijobs"}:                 "MPIJobList",
+		{Group: "ray.io", Version: "v1", Resource: "rayclusters"}:                        "RayClusterList",
 		{Group: "policy.postern.dev", Version: "v1", Resource: "podsecuritypolicies"}:    "PodSecurityPolicyList",
 		{Group: "quota.postern.dev", Version: "v1alpha1", Resource: "fleetallowances"}:   "FleetAllowanceList",
 		{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"}:     "PodPresetList",

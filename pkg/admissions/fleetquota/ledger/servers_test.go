@@ -202,7 +202,7 @@ func (r *replica) boot() {
 	if w.policy != allowances {
 		return
 	}
-	r.every(time.Second, (*ledger.Account).Recount)
+	r.every(2*time.Second, (*ledger.Account).Recount)
 	r.every(w.heartbeat/3, (*ledger.Account).Maintain)
 }
 

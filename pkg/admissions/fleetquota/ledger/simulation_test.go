@@ -23,13 +23,13 @@ func randomSetting(seed uint64) setting {
 	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a simulation
 	s := setting{
 		seed: seed, clusters: 1 + rng.IntN(6), replicas: 1 + rng.IntN(3), limit: 10 + rng.Int64N(200),
-		duration: 5 * time.Minute, every: time.Second + time.Duration(rng.Int64N(int64(10*time.Second))), keeps: time.Minute,
+		duration: 2 * time.Minute, every: time.Second + time.Duration(rng.Int64N(int64(6*time.Second))), keeps: 40 * time.Second,
 		largest:      1 + rng.Int64N(20),
 		lostRequests: rng.IntN(100), lostAnswers: rng.IntN(200), crashes: rng.IntN(20), partitions: rng.IntN(20), stalls: rng.IntN(200), dropped: rng.IntN(300),
 		heartbeat: 30 * time.Second, step: rng.Float64() / 5, latency: 40 * time.Millisecond,
 	}
 	if seed%100 == 0 {
-		s.clusters, s.replicas, s.limit, s.duration, s.every = 60, 2, 900, time.Minute, 10*time.Second
+		s.clusters, s.replicas, s.limit, s.duration, s.every = 60, 2, 900, 30*time.Second, 5*time.Second
 	}
 	return s
 }
@@ -52,6 +52,7 @@ func TestNeverAboveTheLimit(t *testing.T) {
 		w.live()
 		w.run(w.duration)
 		w.recover()
+		w.end()
 		if w.broken != "" {
 			t.Fatalf("Seed %d, %+v: %s", w.seed, w.setting, w.broken)
 		}
@@ -70,9 +71,9 @@ func (w *world) recover() {
 	for _, c := range w.clusters {
 		c.cut = false
 	}
-	w.run(w.now + 4*time.Minute)
+	w.run(w.now + 150*time.Second)
 	w.still = true
-	w.run(w.now + 2*time.Minute)
+	w.run(w.now + time.Minute)
 	for _, c := range w.clusters {
 		if charged := amount(ledger.Charged(c.account)); w.broken == "" && charged != c.used*1000 {
 			w.broken = fmt.Sprintf("after the faults, cluster %s uses %d CPUs and is charged %dm", c.name, c.used, charged)
