@@ -105,11 +105,11 @@ func (c *cluster) eventually(t *testing.T, what string, problem func() string) {
 }
 
 // objects returns the names of all objects in the cluster but Events, as namespace/kind/name.
-func (c *cluster) objects(t *testing.T) map[string]bool {
+func (c *cluster) objects(t *testing.T) (map[string]bool, error) {
 	t.Helper()
 	out, err := c.shell.Run(t.Context(), "kubectl get $(kubectl api-resources --verbs=list --output=name | grep -v ^events | paste -sd, -) --all-namespaces --output=json")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	var list struct {
 		Items []struct {
@@ -117,8 +117,8 @@ func (c *cluster) objects(t *testing.T) map[string]bool {
 			Metadata         struct{ Namespace, Name string }
 		}
 	}
-	if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &list); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "{")):]), &list); err != nil {
+		return nil, err
 	}
 	all := map[string]bool{}
 	for _, item := range list.Items {
@@ -130,7 +130,7 @@ func (c *cluster) objects(t *testing.T) map[string]bool {
 		}
 		all[item.Metadata.Namespace+"/"+strings.ToLower(item.Kind)+group+"/"+item.Metadata.Name] = true
 	}
-	return all
+	return all, nil
 }
 
 // leaves waits until the cluster has the objects of before and exactly these others.
@@ -138,7 +138,11 @@ func (c *cluster) leaves(t *testing.T, before map[string]bool, others ...string)
 	t.Helper()
 	c.eventually(t, "only the wanted objects to be left", func() string {
 		var problems []string
-		now := c.objects(t)
+		now, err := c.objects(t)
+		if err != nil {
+			// A definition may vanish between the list of kinds and the list of objects.
+			return err.Error()
+		}
 		for _, name := range others {
 			if !now[name] {
 				problems = append(problems, "missing: "+name)

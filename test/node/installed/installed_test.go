@@ -46,7 +46,10 @@ func TestInstalled(t *testing.T) {
 	if err := c.Push(t.Context(), "test/web:1", node.File{Path: "/workload", From: c.Workload()}); err != nil {
 		t.Fatal(err)
 	}
-	before := c.objects(t)
+	before, err := c.objects(t)
+	if err != nil {
+		t.Fatal(err)
+	}
 	blocks := c.readme(t)
 	for _, step := range []struct {
 		name string
