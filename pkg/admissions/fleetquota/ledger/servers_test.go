@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -276,5 +275,3 @@ func (r *replica) Stored(ctx context.Context, p *quotav1alpha1.Pending) (types.U
 	})
 	return id, at, err
 }
-
-var _ = corev1.ResourceList{}
