@@ -46,7 +46,7 @@ type ImageBackend struct {
 func StartImageBackend(tb testing.TB) *ImageBackend {
 	tb.Helper()
 	b := &ImageBackend{Kubeconfig: filepath.Join(tb.TempDir(), "image-policy.kubeconfig")}
-	client, key := clientCertificate(tb)
+	client, key := ClientCertificate(tb)
 	b.server = httptest.NewUnstartedServer(b)
 	b.server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	b.server.TLS.ClientCAs.AppendCertsFromPEM(client)
@@ -68,8 +68,8 @@ func StartImageBackend(tb testing.TB) *ImageBackend {
 	return b
 }
 
-// clientCertificate returns a self-signed certificate and its key as PEM.
-func clientCertificate(tb testing.TB) (certificate, key []byte) {
+// ClientCertificate returns a self-signed certificate and its key as PEM.
+func ClientCertificate(tb testing.TB) (certificate, key []byte) {
 	tb.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

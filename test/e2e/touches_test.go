@@ -49,7 +49,12 @@ func (w *world) awaitAllFamilies(t *testing.T, p *e2e.Postern, off ...string) {
 
 func (w *world) letAliceEdit(t *testing.T) {
 	t.Helper()
-	_, err := w.Admin.RbacV1().RoleBindings(w.namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	w.letAliceEditIn(t, w.namespace)
+}
+
+func (w *world) letAliceEditIn(t *testing.T, namespace string) {
+	t.Helper()
+	_, err := w.Admin.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "alice"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: string(controlplane.Alice)}},
 	}, metav1.CreateOptions{})
