@@ -44,7 +44,7 @@ type preparations struct {
 
 // newPreparations begins again the preparations that were interrupted by the end of an earlier process.
 func newPreparations(ctx context.Context, folder string, command []string, limit time.Duration) (*preparations, error) {
-	if err := os.MkdirAll(folder, 0o700); err != nil { //nolint:gosec // the user names the folder
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
 	p := &preparations{ctx: ctx, folder: folder, command: command, limit: limit}
@@ -128,7 +128,7 @@ func lastLine(output []byte, err error) string {
 
 func read(file string) (preparation, error) {
 	var p preparation
-	text, err := os.ReadFile(file) //nolint:gosec // the folder of the user, and a name that is checked
+	text, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(text, &p)
 	}

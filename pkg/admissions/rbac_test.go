@@ -49,7 +49,8 @@ func elsewhere() map[string][]access.Permission {
 	return map[string][]access.Permission{
 		// TestEvents, and the API server's own check of the record.
 		"DeletionGate": {
-			{Verb: "create", Resource: "events"}, {Verb: "patch", Resource: "events"},
+			{Verb: "create", Resource: "events"},
+			{Verb: "patch", Resource: "events"},
 			{Verb: "record", Group: "deletion.postern.dev", Resource: "gates"},
 		},
 		// The background work with the hub, and an entry that no request of the API server can settle any more: test/e2e.
@@ -68,8 +69,10 @@ func configured() map[string][]string {
 // fleetQuotaElsewhere returns what FleetQuota reads when a cache does not have it, and what it writes for the hub.
 func fleetQuotaElsewhere() []access.Permission {
 	out := []access.Permission{
-		{Verb: "create", Group: "quota.postern.dev", Resource: "fleetallowances"}, {Verb: "delete", Group: "quota.postern.dev", Resource: "fleetallowances"},
-		{Verb: "get", Resource: "namespaces"}, {Verb: "get", Resource: "pods"},
+		{Verb: "create", Group: "quota.postern.dev", Resource: "fleetallowances"},
+		{Verb: "delete", Group: "quota.postern.dev", Resource: "fleetallowances"},
+		{Verb: "get", Resource: "namespaces"},
+		{Verb: "get", Resource: "pods"},
 	}
 	for _, resource := range []string{"statefulsets", "replicasets", "daemonsets"} {
 		out = append(out, access.Permission{Verb: "get", Group: "apps", Resource: resource})

@@ -639,6 +639,7 @@ func (g *gates) checkNode(t *testing.T) {
 
 // checkAway stops Postern.
 func (g *gates) checkAway(t *testing.T, postern *e2e.Postern) {
+	t.Helper()
 	ctx := t.Context()
 	held, final := g.running(t, "away", "database"), g.running(t, "away-final", "database")
 	postern.Kill()

@@ -178,7 +178,7 @@ func (m *member) create(ctx context.Context, kind string, cpus int, suffix strin
 		}}},
 	}}
 	if kind == "Deployment" {
-		replicas := int32(cpus) //nolint:gosec // small
+		replicas := int32(cpus)
 		_, err := m.Admin.AppsV1().Deployments(m.namespace).Create(ctx, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
@@ -217,9 +217,9 @@ func (f *fleet) try(t *testing.T, n int64, largest int, at map[int64]func()) {
 				if do := at[i]; do != nil {
 					do()
 				}
-				m := f.clusters[rand.IntN(len(f.clusters))] //nolint:gosec // a test
+				m := f.clusters[rand.IntN(len(f.clusters))]
 				kind, cpus := "Deployment", 1+rand.IntN(largest)
-				if rand.IntN(2) == 0 && cpus > 1 { //nolint:gosec // a test
+				if rand.IntN(2) == 0 && cpus > 1 {
 					kind = "MPIJob"
 				}
 				err := m.create(t.Context(), kind, cpus, strconv.FormatInt(f.attempts.Add(1), 10), metav1.CreateOptions{})

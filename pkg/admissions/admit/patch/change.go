@@ -67,10 +67,10 @@ func changeOfMap(b, a reflect.Value) *change {
 	}
 	switch x := b.Interface().(type) {
 	case map[string]string:
-		y, _ := a.Interface().(map[string]string)
+		y, _ := reflect.TypeAssert[map[string]string](a)
 		return unless(maps.Equal(x, y))
 	case corev1.ResourceList:
-		y, _ := a.Interface().(corev1.ResourceList)
+		y, _ := reflect.TypeAssert[corev1.ResourceList](a)
 		return unless(maps.Equal(x, y))
 	default:
 		return unless(identical(b, a))

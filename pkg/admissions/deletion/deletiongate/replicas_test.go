@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -185,9 +186,7 @@ func patched(client *fake.Clientset, a clienttesting.Action) (bool, runtime.Obje
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	for key, value := range p.Metadata.Annotations {
-		pod.Annotations[key] = value
-	}
+	maps.Copy(pod.Annotations, p.Metadata.Annotations)
 	return true, pod, client.Tracker().Update(gvr, pod, pod.Namespace)
 }
 

@@ -86,7 +86,8 @@ func (c *config) validate() error {
 		given     metav1.Duration
 		low, high time.Duration
 	}{
-		{"syncInterval", c.SyncInterval, 100 * time.Millisecond, time.Hour}, {"reportInterval", c.ReportInterval, time.Second, 24 * time.Hour},
+		{"syncInterval", c.SyncInterval, 100 * time.Millisecond, time.Hour},
+		{"reportInterval", c.ReportInterval, time.Second, 24 * time.Hour},
 		{"requestTimeout", c.RequestTimeout, 10 * time.Second, 24 * time.Hour},
 	} {
 		if d.given.Duration < d.low || d.given.Duration > d.high {

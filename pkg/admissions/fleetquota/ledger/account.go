@@ -140,7 +140,7 @@ func isShortOrAway(err error) bool {
 func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, error) {
 	var rest []*Demand
 	full := false
-	err := a.change(ctx, false, func(next *quotav1alpha1.FleetAllowance) bool {
+	err := a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
 		rest = nil
 		before := len(next.Status.Pending)
 		full = before+len(demands) > maxPending
@@ -165,7 +165,7 @@ func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, err
 
 // Cancel removes the entries of requests that were charged and are not admitted.
 func (a *Account) Cancel(ctx context.Context, requests ...types.UID) error {
-	return a.change(ctx, false, func(next *quotav1alpha1.FleetAllowance) bool {
+	return a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
 		changed := false
 		for _, request := range requests {
 			changed = leave(next, request) || changed
@@ -175,9 +175,9 @@ func (a *Account) Cancel(ctx context.Context, requests ...types.UID) error {
 }
 
 // change writes the account after a change, until no other writer interferes. The func returns false if it changes
-// nothing. An offer of the hub is adopted before the change. The first attempt starts from the known account, unless it
-// has to be live.
-func (a *Account) change(ctx context.Context, live bool, f func(*quotav1alpha1.FleetAllowance) bool) error {
+// nothing. An offer of the hub is adopted before the change. The first attempt starts from the known account.
+func (a *Account) change(ctx context.Context, f func(*quotav1alpha1.FleetAllowance) bool) error {
+	live := false
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		known, offered := a.recall()
 		if known == nil || live {

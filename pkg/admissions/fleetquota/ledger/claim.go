@@ -132,7 +132,7 @@ func (a *Account) match(ctx context.Context, account *quotav1alpha1.FleetAllowan
 	if e = find(q, a.Cluster); e.Sequence <= account.Status.Sequence {
 		return false, nil
 	}
-	return true, a.change(ctx, false, func(*quotav1alpha1.FleetAllowance) bool { return false })
+	return true, a.change(ctx, func(*quotav1alpha1.FleetAllowance) bool { return false })
 }
 
 // propose remembers the allowance of the cluster in a quota as an offer.

@@ -26,7 +26,7 @@ func (a *Account) Recount(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = a.change(ctx, false, func(next *quotav1alpha1.FleetAllowance) bool {
+	err = a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
 		asked := make(map[types.UID]bool, len(next.Status.Pending))
 		for i := range next.Status.Pending {
 			asked[next.Status.Pending[i].UID] = true
@@ -194,7 +194,7 @@ func (a *Account) report(account *quotav1alpha1.FleetAllowance, e *quotav1alpha1
 
 // Describe brings the copy of the quota in the account up to date.
 func (a *Account) Describe(ctx context.Context, spec quotav1alpha1.FleetAllowanceSpec) error {
-	return a.change(ctx, false, func(next *quotav1alpha1.FleetAllowance) bool {
+	return a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
 		if apiequality.Semantic.DeepEqual(next.Spec, spec) {
 			return false
 		}

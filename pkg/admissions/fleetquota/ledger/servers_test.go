@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"time"
 
@@ -75,8 +76,8 @@ func (l link) Update(ctx context.Context, q *quotav1alpha1.FleetQuota) (*quotav1
 		q.Spec, q.ResourceVersion = h.quota.Spec, next(q.ResourceVersion)
 		h.quota = q
 		out = q.DeepCopy()
-		l.world.check(nil)
-		l.world.check(l.cluster)
+		l.check(nil)
+		l.check(l.cluster)
 		return nil
 	})
 	return out, err
@@ -108,7 +109,7 @@ func newCluster(w *world, i int) *cluster {
 		ObjectMeta: metav1.ObjectMeta{Name: quotaName, UID: "account", ResourceVersion: "1"},
 		Spec:       quotav1alpha1.FleetAllowanceSpec{Hard: cpus(w.limit)},
 	}
-	for range w.setting.replicas {
+	for range w.replicas {
 		r := &replica{cluster: c}
 		c.replicas = append(c.replicas, r)
 		r.boot()
@@ -142,7 +143,7 @@ func (c *cluster) Update(ctx context.Context, a *quotav1alpha1.FleetAllowance) (
 		c.account = a
 		c.stats.largestPending = max(c.stats.largestPending, len(a.Status.Pending))
 		out = a.DeepCopy()
-		c.world.check(c)
+		c.check(c)
 		return nil
 	})
 	return out, err
@@ -150,7 +151,7 @@ func (c *cluster) Update(ctx context.Context, a *quotav1alpha1.FleetAllowance) (
 
 // store stores, replaces or removes (n < 0) a workload, and tells the caches of the replicas.
 func (c *cluster) store(id types.UID, n int64) {
-	c.world.count()
+	c.count()
 	c.version++
 	old := c.stored[id]
 	o := object{version(c.version), n}
@@ -164,7 +165,7 @@ func (c *cluster) store(id types.UID, n int64) {
 		c.stored[id] = o
 		c.used += n - old.cpus
 	}
-	c.world.check(c)
+	c.check(c)
 	for _, r := range c.replicas {
 		r.tell(id, o, n < 0)
 	}
@@ -188,11 +189,9 @@ func (r *replica) boot() {
 	w := r.world
 	r.life++
 	r.cache, r.seen, r.told = map[types.UID]object{}, r.version, w.now
-	for id, o := range r.stored {
-		r.cache[id] = o
-	}
+	maps.Copy(r.cache, r.stored)
 	r.account = ledger.NewAccount(quotaName, r.cluster, link{r.cluster}, r, ledger.Options{
-		Cluster: r.cluster.name, Step: w.step, Heartbeat: w.heartbeat, PendingTimeout: pendingTimeout,
+		Cluster: r.name, Step: w.step, Heartbeat: w.heartbeat, PendingTimeout: pendingTimeout,
 		Now: w.clock(0.8+0.4*w.rng.Float64(), w.around(24*time.Hour)),
 		Pause: func(ctx context.Context, most time.Duration) error {
 			return sleep(ctx, time.Duration(w.rng.Int64N(int64(most))))
@@ -235,7 +234,7 @@ func (r *replica) tell(id types.UID, o object, gone bool) {
 		delay += r.around(20 * time.Second)
 	}
 	r.told = max(r.told, r.now+delay)
-	life, at := r.life, r.cluster.version
+	life, at := r.life, r.version
 	r.after(r.told-r.now, func() {
 		if r.life != life {
 			return

@@ -20,7 +20,7 @@ var (
 // randomSetting returns a fleet with many faults. Most fleets are small, because a race needs few clusters and much
 // contention. Each hundredth fleet is large.
 func randomSetting(seed uint64) setting {
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a simulation
+	rng := rand.New(rand.NewPCG(seed, 0))
 	s := setting{
 		seed: seed, clusters: 1 + rng.IntN(6), replicas: 1 + rng.IntN(3), limit: 10 + rng.Int64N(200),
 		duration: 2 * time.Minute, every: time.Second + time.Duration(rng.Int64N(int64(6*time.Second))), keeps: 40 * time.Second,

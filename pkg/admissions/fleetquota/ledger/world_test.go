@@ -93,7 +93,7 @@ type stats struct {
 	failed, hubCalls, hubWrites, hubConflicts   int
 	refusedWithRoom                             int
 	waits                                       []time.Duration
-	largestPending, largestHub                  int
+	largestPending                              int
 	usedTime, limitTime                         float64
 	lastUsed                                    int64
 	lastChange                                  time.Duration
@@ -229,7 +229,7 @@ func amount(l corev1.ResourceList) int64 {
 
 // newWorld returns a fleet without workloads.
 func newWorld(s setting) *world {
-	w := &world{setting: s, threads: map[*thread]bool{}, rng: rand.New(rand.NewPCG(s.seed, 1))} //nolint:gosec // a simulation
+	w := &world{setting: s, threads: map[*thread]bool{}, rng: rand.New(rand.NewPCG(s.seed, 1))}
 	w.stats.decided = map[ledger.Outcome]int{}
 	w.hub = hub{world: w, quota: &quotav1alpha1.FleetQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: quotaName, UID: "quota", ResourceVersion: "1"},

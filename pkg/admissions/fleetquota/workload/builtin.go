@@ -30,15 +30,15 @@ func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
 func (k *Kinds) partsOf(obj runtime.Object) ([]part, []part, bool, error) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
-		pods := value(o.Spec.Replicas, 1)
+		pods := orOne(o.Spec.Replicas)
 		if k.settings.CountSurge {
 			pods += surge(o, pods)
 		}
 		return []part{{pods, podOf(&o.Spec.Template)}}, nil, true, nil
 	case *appsv1.StatefulSet:
-		return []part{{value(o.Spec.Replicas, 1), podOf(&o.Spec.Template)}}, nil, true, nil
+		return []part{{orOne(o.Spec.Replicas), podOf(&o.Spec.Template)}}, nil, true, nil
 	case *appsv1.ReplicaSet:
-		return []part{{value(o.Spec.Replicas, 1), podOf(&o.Spec.Template)}}, nil, true, nil
+		return []part{{orOne(o.Spec.Replicas), podOf(&o.Spec.Template)}}, nil, true, nil
 	case *appsv1.DaemonSet:
 		if k.settings.DaemonSetNodes == 0 {
 			return nil, nil, true, nil
@@ -68,9 +68,9 @@ func jobParts(spec *batchv1.JobSpec) []part {
 	if spec.Suspend != nil && *spec.Suspend {
 		return nil
 	}
-	pods := value(spec.Parallelism, 1)
+	pods := orOne(spec.Parallelism)
 	if spec.Completions != nil {
-		pods = min(pods, value(spec.Completions, 1))
+		pods = min(pods, orOne(spec.Completions))
 	}
 	return []part{{pods, podOf(&spec.Template)}}
 }
@@ -103,9 +103,10 @@ func surge(d *appsv1.Deployment, replicas int64) int64 {
 	return max(int64(n), 0)
 }
 
-func value(n *int32, otherwise int64) int64 {
+// orOne returns a number, of which the default is 1.
+func orOne(n *int32) int64 {
 	if n == nil {
-		return otherwise
+		return 1
 	}
 	return int64(*n)
 }

@@ -10,9 +10,10 @@ import (
 const (
 	// GroupName is the API group of the review, and the prefix of the annotations.
 	GroupName = "deletion.postern.dev"
-	// APIVersion and Kind identify the review.
+	// APIVersion is the API version of the review.
 	APIVersion = GroupName + "/v1alpha1"
-	Kind       = "DeletionReview"
+	// Kind is the kind of the review.
+	Kind = "DeletionReview"
 
 	// WaitingAnnotation has the record of the gates of a pod, a JSON object with a Record for each gate.
 	WaitingAnnotation = GroupName + "/waiting"

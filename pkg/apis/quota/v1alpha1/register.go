@@ -8,11 +8,13 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 const GroupName = "quota.postern.dev"
 
 const (
-	// QuotaKind and QuotaResource are the names of FleetQuotas in the API.
-	QuotaKind     = "FleetQuota"
+	// QuotaKind is the kind of FleetQuotas.
+	QuotaKind = "FleetQuota"
+	// QuotaResource is the resource of FleetQuotas.
 	QuotaResource = "fleetquotas"
-	// AllowanceKind and AllowanceResource are the names of FleetAllowances in the API.
-	AllowanceKind     = "FleetAllowance"
+	// AllowanceKind is the kind of FleetAllowances.
+	AllowanceKind = "FleetAllowance"
+	// AllowanceResource is the resource of FleetAllowances.
 	AllowanceResource = "fleetallowances"
 )
 

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,9 +146,7 @@ func (a *FleetAllowance) DeepCopy() *FleetAllowance {
 	}
 	if a.Status.Caches != nil {
 		out.Status.Caches = make(map[string]string, len(a.Status.Caches))
-		for k, v := range a.Status.Caches {
-			out.Status.Caches[k] = v
-		}
+		maps.Copy(out.Status.Caches, a.Status.Caches)
 	}
 	return out
 }
