@@ -64,7 +64,7 @@ func makeCertificates(dir, address string) error {
 	client := template("postern")
 	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 
-	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the user names the folder
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if err := write(filepath.Join(dir, "ca.crt"), "CERTIFICATE", der); err != nil {
@@ -76,7 +76,7 @@ func makeCertificates(dir, address string) error {
 		}
 	}
 	text := fmt.Sprintf(kubeconfig, "https://"+address+"/review")
-	return os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(text), 0o600) //nolint:gosec // the user names the folder
+	return os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(text), 0o600)
 }
 
 func template(name string) *x509.Certificate {
@@ -113,5 +113,5 @@ func write(file, kind string, der []byte) error {
 	if err := pem.Encode(&text, &pem.Block{Type: kind, Bytes: der}); err != nil {
 		return err
 	}
-	return os.WriteFile(file, []byte(text.String()), 0o600) //nolint:gosec // the user names the folder
+	return os.WriteFile(file, []byte(text.String()), 0o600)
 }

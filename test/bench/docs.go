@@ -35,7 +35,7 @@ func (r *report) writeDocs(dir string) error {
 // writeResults replaces the results of a kind in performance.md in a folder.
 func writeResults(dir, kind string, results []byte) error {
 	name := filepath.Join(dir, "performance.md")
-	doc, err := os.ReadFile(name) //nolint:gosec // named by the caller
+	doc, err := os.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("reading the document: %w", err)
 	}

@@ -56,5 +56,5 @@ func (d *demo) startImageBackend(ctx context.Context) error {
 		return err
 	}
 	d.config = filepath.Join(d.folder, "postern", "admission.yaml")
-	return os.WriteFile(d.config, bytes.ReplaceAll(text, []byte(documentedImages), []byte(folder)), 0o600) //nolint:gosec // the folder of the demo
+	return os.WriteFile(d.config, bytes.ReplaceAll(text, []byte(documentedImages), []byte(folder)), 0o600)
 }

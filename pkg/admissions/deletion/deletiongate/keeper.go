@@ -127,7 +127,7 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 		case g.backend == nil:
 			o.result, o.message = conditionOf(pod, g.PodCondition)
 		case entry.Started == nil && !mine[g.Name]:
-			o.result, o.message = resultWaiting, "its preparation is being started"
+			o.result, o.message = g.unstarted(&entry)
 		default:
 			action := deletionv1alpha1.Check
 			if mine[g.Name] {
@@ -135,7 +135,9 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 			}
 			var ok bool
 			o.result, o.message, ok = k.askBackend(ctx, g, question(g, action, pod, entry.Since.Time, by))
-			answered[g.Name] = ok && mine[g.Name]
+			if mine[g.Name] {
+				answered[g.Name] = ok
+			}
 		}
 		if o.result == resultWaiting {
 			v.waits = append(v.waits, o)
@@ -143,23 +145,35 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 			v.passes = append(v.passes, o)
 		}
 	}
-	k.markStarted(ctx, pod, answered, now)
+	k.markPrepared(ctx, pod, answered, now)
 	return v, nil
 }
 
-// markStarted records which preparations were started. If it fails, another replica sends Prepare again when the claim has
-// expired, with the same UID.
-func (k *keeper) markStarted(ctx context.Context, pod *corev1.Pod, answered map[string]bool, now time.Time) {
-	for name, ok := range answered {
-		if !ok {
-			delete(answered, name)
-		}
+// unstarted returns the outcome of a gate whose preparation this request does not send. If the record changes the pod while
+// the API server deletes it, the API server calls again for the same request, and must get the same answer again.
+func (g *gate) unstarted(entry *deletionv1alpha1.Record) (result, message string) {
+	if entry.Failed == nil || entry.Failed.Before(entry.Claimed) {
+		return resultWaiting, "its preparation is being started"
 	}
+	return g.unanswered()
+}
+
+// unanswered returns the outcome of a gate whose backend does not answer.
+func (g *gate) unanswered() (result, message string) {
+	if g.backend.open {
+		return resultUnavailable, ""
+	}
+	return resultWaiting, "the backend of the gate does not answer"
+}
+
+// markPrepared records which backends answered Prepare. If it fails, another replica sends Prepare again when the claim has
+// expired, with the same UID.
+func (k *keeper) markPrepared(ctx context.Context, pod *corev1.Pod, answered map[string]bool, now time.Time) {
 	if len(answered) == 0 {
 		return
 	}
-	if _, err := write(ctx, k.client.Pods(pod.Namespace), pod, mark(answered, now, started)); err != nil && !errors.Is(err, errGone) {
-		klog.FromContext(ctx).Error(err, "Could not record that a preparation was started, so it is requested again", "pod", klog.KObj(pod))
+	if _, err := write(ctx, k.client.Pods(pod.Namespace), pod, prepared(answered, now)); err != nil && !errors.Is(err, errGone) {
+		klog.FromContext(ctx).Error(err, "Could not record the answer to a request to prepare, so it is sent again", "pod", klog.KObj(pod))
 	}
 }
 
@@ -183,10 +197,8 @@ func (k *keeper) askBackend(ctx context.Context, g *gate, q *deletionv1alpha1.Re
 	k.failures.Do(func() {
 		klog.FromContext(ctx).Error(err, "The backend of a deletion gate failed", "gate", g.Name, "letGo", g.backend.open)
 	})
-	if g.backend.open {
-		return resultUnavailable, "", false
-	}
-	return resultWaiting, "the backend of the gate does not answer", false
+	result, message = g.unanswered()
+	return result, message, false
 }
 
 // conditionOf returns the outcome of a gate that waits for a condition of the pod.

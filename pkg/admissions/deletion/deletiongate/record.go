@@ -122,26 +122,43 @@ func claim(gates []*gate, now time.Time, mine map[string]bool) func(entries) boo
 // lease is how long other replicas leave Prepare to the one that claimed it. It is longer than a request to the backend.
 func (g *gate) lease() time.Duration { return g.backend.timeout + 5*time.Second }
 
-// mark changes the record by a time that is set once for each of the named gates.
-func mark(names map[string]bool, now time.Time, field func(*deletionv1alpha1.Record) **metav1.Time) func(entries) bool {
+// prepared changes the record by what the backends of the named gates did with Prepare: whether they answered.
+func prepared(answered map[string]bool, now time.Time) func(entries) bool {
 	return func(r entries) bool {
 		changed := false
-		for name := range names {
-			entry, ok := r[name]
-			if at := field(&entry); ok && *at == nil {
-				t := stamp(now)
-				*at = &t
-				r[name] = entry
+		for name, ok := range answered {
+			entry, known := r[name]
+			if !known || entry.Started != nil {
+				continue
+			}
+			at := stamp(now)
+			if ok {
+				entry.Started = &at
+			} else {
+				entry.Failed = &at
+			}
+			r[name] = entry
+			changed = true
+		}
+		return changed
+	}
+}
+
+// opened changes the record of gates that are open, once for each.
+func opened(gates []*gate, now time.Time) func(entries) bool {
+	return func(r entries) bool {
+		changed := false
+		for _, g := range gates {
+			if entry, ok := r[g.Name]; ok && entry.Ready == nil {
+				at := stamp(now)
+				entry.Ready = &at
+				r[g.Name] = entry
 				changed = true
 			}
 		}
 		return changed
 	}
 }
-
-func started(r *deletionv1alpha1.Record) **metav1.Time { return &r.Started }
-
-func ready(r *deletionv1alpha1.Record) **metav1.Time { return &r.Ready }
 
 // stamp returns the time as it is encoded.
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }

@@ -1,6 +1,7 @@
 package deletiongate_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -314,6 +315,27 @@ func TestTwoReplicasPrepareOnce(t *testing.T) {
 	}
 }
 
+// TestARequestIsDecidedAgain calls twice for one deletion, as the API server does when the record has changed the pod that it
+// is about to delete.
+func TestARequestIsDecidedAgain(t *testing.T) {
+	ctx := admittest.Context(t)
+	for policy, refused := range map[string]bool{"Fail": true, "Ignore": false} {
+		b := newBackend(t)
+		b.set(false, true)
+		c := newCluster(t, bytes.ReplaceAll(b.config(t, ""), []byte("timeoutSeconds: 1"), []byte("timeoutSeconds: 1, failurePolicy: "+policy)), thePod())
+		replicas := []admit.Handler{c.replica(t), c.replica(t)}
+		for i, h := range replicas {
+			s := remove(ctx, t, h, c.pod(t), "alice")
+			if (s != nil) != refused || refused && !strings.Contains(s.Message, "does not answer") {
+				t.Errorf("%s: got %v from call %d, want a refusal because the backend does not answer: %t", policy, s, i+1, refused)
+			}
+		}
+		if got := len(b.keys()); got != 3 {
+			t.Errorf("%s: got %d requests to prepare, want the 3 attempts of one", policy, got)
+		}
+	}
+}
+
 // TestAKilledReplicaIsReplaced kills a replica between its record and the answer of the backend.
 func TestAKilledReplicaIsReplaced(t *testing.T) {
 	ctx := admittest.Context(t)
@@ -329,8 +351,8 @@ func TestAKilledReplicaIsReplaced(t *testing.T) {
 	}
 	b.set(false, false)
 	sent := len(b.keys())
-	if s := remove(ctx, t, second, c.pod(t), "alice"); s == nil || !strings.Contains(s.Message, "is being started") {
-		t.Errorf("Got %v, want a refusal while the first replica may still send Prepare", s)
+	if s := remove(ctx, t, second, c.pod(t), "alice"); s == nil || !strings.Contains(s.Message, "does not answer") {
+		t.Errorf("Got %v, want a refusal without another request to the backend", s)
 	}
 	if got := len(b.keys()); got != sent {
 		t.Errorf("Got %d requests to prepare, want %d", got, sent)

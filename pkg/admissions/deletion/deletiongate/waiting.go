@@ -127,13 +127,9 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 	if err != nil || len(v.waits) > 0 {
 		return errors.Is(err, errGone), gates, err
 	}
-	names := map[string]bool{}
-	for _, g := range gates {
-		names[g.Name] = true
-	}
 	written := false
 	_, err = write(ctx, pods, pod, func(r entries) bool {
-		written = mark(names, w.keeper.clock.Now(), ready)(r)
+		written = opened(gates, w.keeper.clock.Now())(r)
 		return written
 	})
 	if err == nil && written {

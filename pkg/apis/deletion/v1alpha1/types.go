@@ -100,6 +100,8 @@ type Record struct {
 	Since metav1.Time `json:"since"`
 	// Claimed is when a replica of Postern last set out to send Prepare.
 	Claimed *metav1.Time `json:"claimed,omitempty"`
+	// Failed is when a replica had claimed and last got no answer to Prepare.
+	Failed *metav1.Time `json:"failed,omitempty"`
 	// Started is when the backend had answered Prepare.
 	Started *metav1.Time `json:"started,omitempty"`
 	// Ready is when Postern first saw that the gate was open. A gate may close again.
