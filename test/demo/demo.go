@@ -113,7 +113,7 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*resu
 	if err := d.early(ctx, results); err != nil {
 		return nil, err
 	}
-	if err := d.startImageBackend(ctx); err != nil {
+	if err := d.prepareConfig(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.startPostern(ctx, fail); err != nil {

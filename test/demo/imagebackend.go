@@ -1,28 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 
 	"github.com/postern-dev/postern/test/controlplane/process"
 )
 
-// documentedImages is the folder of the image policy backend's client in the examples' configuration.
-const documentedImages = "/etc/postern/image-policy"
-
-// startImageBackend builds and starts the backend of ImagePolicyWebhook, and copies Postern's configuration with the
-// path of the backend's kubeconfig.
-func (d *demo) startImageBackend(ctx context.Context) error {
-	if !slices.Contains(d.plugins, "ImagePolicyWebhook") || d.config != d.set.Config() {
-		return nil
-	}
-	folder := filepath.Join(d.folder, "image-policy")
+// startImageBackend builds and starts the backend of ImagePolicyWebhook, with the client's files in a folder.
+func (d *demo) startImageBackend(ctx context.Context, folder string) error {
 	backend := filepath.Join(d.folder, "imagepolicy-backend")
 	build := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(d.examples, "imagepolicy-backend"), "-o", backend, ".") //nolint:gosec // The caller names the folder.
 	build.Stdout, build.Stderr = d.out, d.out
@@ -42,19 +31,11 @@ func (d *demo) startImageBackend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.await(ctx, "the image policy backend", func(ctx context.Context) error {
+	return d.await(ctx, "the image policy backend", func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err != nil {
 			return err
 		}
 		return conn.Close()
-	}); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(d.config)
-	if err != nil {
-		return err
-	}
-	d.config = filepath.Join(d.folder, "postern", "admission.yaml")
-	return os.WriteFile(d.config, bytes.ReplaceAll(text, []byte(documentedImages), []byte(folder)), 0o600)
+	})
 }

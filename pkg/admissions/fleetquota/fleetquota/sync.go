@@ -149,8 +149,12 @@ func (l *ledgers) recount(ctx context.Context) {
 	}
 }
 
-// syncHub keeps the accounts and the quotas of the hub together.
+// syncHub keeps the accounts and the quotas of the hub together. It begins as soon as the accounts are known: until then
+// nothing is limited in a cluster that never had an account.
 func (l *ledgers) syncHub(ctx context.Context) {
+	if !cache.WaitForCacheSync(ctx.Done(), l.cached.HasSynced) {
+		return
+	}
 	for {
 		l.syncOnce(ctx)
 		if pause(ctx, 2*l.config.SyncInterval.Duration) != nil {
@@ -161,9 +165,6 @@ func (l *ledgers) syncHub(ctx context.Context) {
 
 func (l *ledgers) syncOnce(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	if !l.cached.HasSynced() {
-		return
-	}
 	quotas, err := l.hub.List(ctx)
 	if err != nil {
 		if ctx.Err() == nil {

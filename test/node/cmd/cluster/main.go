@@ -28,8 +28,8 @@ import (
 	"github.com/postern-dev/postern/test/node"
 )
 
-// needsBackend is the plugin that needs a server outside of the cluster. make run starts one.
-const needsBackend = "ImagePolicyWebhook"
+// needServers are the plugins that need a server outside of the cluster. make run starts them.
+var needServers = []string{"FleetQuota", "ImagePolicyWebhook"}
 
 // needsWebhook is the example that needs a webhook of somebody else, which make run registers.
 const needsWebhook = "03-later-webhook"
@@ -84,7 +84,7 @@ func run(ctx context.Context, out io.Writer) error {
 // fill installs Postern and applies the examples.
 func (c *cluster) fill(ctx context.Context, examples *example.Set) error {
 	applied := slices.DeleteFunc(slices.Clone(examples.Examples), func(e *example.Example) bool {
-		return e.Name == needsWebhook || slices.Contains(e.Plugins, needsBackend)
+		return e.Name == needsWebhook || slices.ContainsFunc(e.Plugins, needsServer)
 	})
 	if err := c.pushImages(ctx, applied); err != nil {
 		return err
@@ -159,17 +159,19 @@ func valuesFor(examples *example.Set, image string) ([]byte, error) {
 	}
 	configuration := map[string]json.RawMessage{}
 	for _, plugin := range file.Plugins {
-		if plugin.Name != needsBackend {
+		if !needsServer(plugin.Name) {
 			configuration[plugin.Name] = plugin.Configuration
 		}
 	}
 	return json.Marshal(map[string]any{
 		"image":         map[string]string{"repository": image, "tag": "dev"},
-		"plugins":       slices.DeleteFunc(examples.Plugins(), func(name string) bool { return name == needsBackend }),
+		"plugins":       slices.DeleteFunc(examples.Plugins(), needsServer),
 		"configuration": configuration,
 		"crds":          map[string]bool{"install": false},
 	})
 }
+
+func needsServer(plugin string) bool { return slices.Contains(needServers, plugin) }
 
 // setups applies the setups that must exist before Postern starts, or the others.
 func (c *cluster) setups(ctx context.Context, examples []*example.Example, early bool) error {
@@ -188,7 +190,7 @@ func (c *cluster) setups(ctx context.Context, examples []*example.Example, early
 
 // apply applies the examples, and prints the result of each.
 func (c *cluster) apply(ctx context.Context, applied []*example.Example) error {
-	_, _ = fmt.Fprintf(c.out, "cluster: applying the examples but those of %s and %s, which need servers outside of the cluster (make run)\n", needsBackend, needsWebhook)
+	_, _ = fmt.Fprintf(c.out, "cluster: applying the examples but %s and those of %s, which need servers outside of the cluster (make run)\n", needsWebhook, strings.Join(needServers, " and "))
 	var differs []error
 	for _, e := range applied {
 		said, err := c.send(ctx, e)
