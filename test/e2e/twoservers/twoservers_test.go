@@ -16,6 +16,9 @@ const (
 	// observe new objects through a watch.
 	settleBound = 10 * time.Second
 	settlePause = 50 * time.Millisecond
+	// realPause is the pause between requests that are sent for real. The limiters of EventRateLimit give a token back each
+	// second, and a refused request may have taken the tokens of the other limiters.
+	realPause = 1500 * time.Millisecond
 )
 
 // TestTwoServers plays every scenario on both servers. Each plugin has its own pair of servers. The two servers differ
@@ -70,7 +73,11 @@ func (p *pair) play(t *testing.T, s *scenario) {
 // step for real. A step with try is repeated without dry run, or is sent only once.
 func (s *server) settled(t *testing.T, st *step, w want, namespace string) answer {
 	t.Helper()
-	for end := time.Now().Add(settleBound); st.Try != tryOnce && time.Now().Before(end); time.Sleep(settlePause) {
+	pause := settlePause
+	if st.Try == tryReal {
+		pause = realPause
+	}
+	for end := time.Now().Add(settleBound); st.Try != tryOnce && time.Now().Before(end); time.Sleep(pause) {
 		a, err := s.play(t.Context(), st, namespace, st.Try != tryReal)
 		if err != nil {
 			t.Fatalf("Trying a step: %v", err)
