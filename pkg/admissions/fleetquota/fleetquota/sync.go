@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/census"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
+	"github.com/postern-dev/postern/pkg/admissions/pause"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -101,7 +101,7 @@ func (l *ledgers) book(quota string) *book {
 	if !ok {
 		b = newBook(ledger.NewAccount(quota, l.allowances, l.hub, l.census, ledger.Options{
 			Cluster: l.config.Cluster.Name, Step: float64(l.config.ClaimStep) / 100, Heartbeat: l.config.ReportInterval.Duration,
-			PendingTimeout: l.config.RequestTimeout.Duration, Now: l.clock.Now, Pause: pause,
+			PendingTimeout: l.config.RequestTimeout.Duration, Now: l.clock.Now, Pause: rest,
 			Observe: func(what string, err error) { l.metrics.wrote(quota, what, err) },
 		}), l.metrics)
 		l.books[quota] = b
@@ -120,21 +120,17 @@ func (l *ledgers) all() []*book {
 	return out
 }
 
-// pause waits for a random time, so that writers in conflict do not meet again.
-func pause(ctx context.Context, most time.Duration) error {
-	timer := time.NewTimer(rand.N(most)) //nolint:gosec // nobody gains from a guess
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("charging a fleet quota that others charge too: %w", ctx.Err())
+// rest waits for a random time, so that writers in conflict do not meet again.
+func rest(ctx context.Context, most time.Duration) error {
+	if err := pause.Random(ctx, most); err != nil {
+		return fmt.Errorf("charging a fleet quota that others charge too: %w", err)
 	}
+	return nil
 }
 
 // recount counts the workloads in the caches again and again.
 func (l *ledgers) recount(ctx context.Context) {
-	for pause(ctx, 2*recountInterval) == nil {
+	for pause.Random(ctx, 2*recountInterval) == nil {
 		if !l.census.Synced() {
 			continue
 		}
@@ -157,7 +153,7 @@ func (l *ledgers) syncHub(ctx context.Context) {
 	}
 	for {
 		l.syncOnce(ctx)
-		if pause(ctx, 2*l.config.SyncInterval.Duration) != nil {
+		if pause.Random(ctx, 2*l.config.SyncInterval.Duration) != nil {
 			return
 		}
 	}

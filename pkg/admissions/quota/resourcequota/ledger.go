@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +14,8 @@ import (
 	engine "k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+
+	"github.com/postern-dev/postern/pkg/admissions/pause"
 )
 
 const (
@@ -227,12 +228,8 @@ func (l *ledger) write(ctx context.Context, before, after []corev1.ResourceQuota
 
 // rest pauses for a random time, so that replicas in conflict do not meet again.
 func rest(ctx context.Context, most time.Duration) error {
-	timer := time.NewTimer(rand.N(most)) //nolint:gosec // nobody gains from a guess
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("charging a quota that others charge too: %w", ctx.Err())
+	if err := pause.Random(ctx, most); err != nil {
+		return fmt.Errorf("charging a quota that others charge too: %w", err)
 	}
+	return nil
 }
