@@ -36,6 +36,7 @@ func main() {
 type bench struct {
 	requests, rounds int
 	pods             string
+	connections      int
 	binary, baseline string
 	jsonFile, docs   string
 	quick, quota     bool
@@ -107,6 +108,7 @@ func parse(args []string) (*bench, error) {
 	fs.IntVar(&b.requests, "requests", 800, "requests in one measurement; fewer with larger pods")
 	fs.IntVar(&b.rounds, "rounds", 5, "how often everything is measured")
 	fs.StringVar(&b.pods, "pods", "", "only pods with this in their name")
+	fs.IntVar(&b.connections, "connections", 0, "only this number of connections, if not 0")
 	fs.BoolVar(&b.quick, "quick", false, "one short round: does it all still work?")
 	fs.BoolVar(&b.scaled, "scale", false, "measure start, memory and latency in clusters of several sizes instead")
 	fs.StringVar(&b.jsonFile, "json", "", "file to write the numbers to, as JSON")
@@ -141,6 +143,9 @@ func (b *bench) cells() ([]*cell, error) {
 			return nil, err
 		}
 		for _, n := range s.connections {
+			if b.connections != 0 && n != b.connections {
+				continue
+			}
 			out = append(out, &cell{series: x, connections: n, samples: map[string][]sample{}})
 		}
 	}

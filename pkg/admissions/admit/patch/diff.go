@@ -3,7 +3,7 @@
 //
 // It compares the typed object before and after. Fields that this build does not
 // know are not in the typed object, so no operation removes or changes them.
-// Beside the two objects it walks the document that the API server sent, because
+// Where that matters it reads the document that the API server sent, because
 // every operation must apply to that document: a field that a typed object always
 // has may be absent or null there. Libraries that compare two documents can do
 // neither: they do not know which items of two lists belong together, nor the
@@ -15,12 +15,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // operation is one operation of a patch.
@@ -80,7 +77,7 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 		return nil, nil
 	}
 	w := walk{check: ctx.Err}
-	if err := w.value(place{before: b, after: a, change: c}, rawjson.Of(raw)); err != nil || len(w.ops) == 0 {
+	if err := w.value(place{source: sourceOf(raw), before: b, after: a, change: c}); err != nil || len(w.ops) == 0 {
 		return nil, err
 	}
 	return encode(w.ops)
@@ -111,13 +108,14 @@ func (w *walk) remove(path string) {
 // place is a value before and after the change, at a path of the document.
 type place struct {
 	path          string
+	source        *source
 	before, after reflect.Value
 	change        *change
 	field         *field // The field that holds the value, or nil.
 }
 
-// value compares the values at a place, which exists in the document and has the value raw there.
-func (w *walk) value(p place, raw rawjson.Value) error {
+// value compares the values at a place that exists in the document.
+func (w *walk) value(p place) error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("comparing %s: %w", p.path, err)
 	}
@@ -127,19 +125,17 @@ func (w *walk) value(p place, raw rawjson.Value) error {
 		case reflect.Pointer, reflect.Interface:
 			if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
 				p.before, p.after = b.Elem(), a.Elem()
-				return w.value(p, raw)
+				return w.value(p)
 			}
 		case reflect.Struct:
-			if raw.IsObject() {
-				return w.structure(p, raw)
-			}
+			return w.structure(p)
 		case reflect.Map:
-			if raw.IsObject() && a.Type().Key().Kind() == reflect.String {
-				return w.mapping(p.path, b, a, raw)
+			if a.Type().Key().Kind() == reflect.String {
+				return w.mapping(p)
 			}
 		case reflect.Slice:
-			if doc := slices.Collect(raw.Items()); raw.IsArray() && len(doc) == b.Len() && a.Len() > 0 {
-				return w.list(list{place: p, doc: doc, key: p.field.keyOf(a.Type())})
+			if a.Len() > 0 {
+				return w.list(list{place: p, key: p.field.keyOf(a.Type())})
 			}
 		default:
 		}
@@ -150,70 +146,37 @@ func (w *walk) value(p place, raw rawjson.Value) error {
 	return w.emit("replace", p.path, a)
 }
 
-func (w *walk) structure(p place, raw rawjson.Value) error {
-	doc := namedIn(raw)
+func (w *walk) structure(p place) error {
 	fields := fieldsOf(p.after.Type()).all
 	for _, part := range p.change.parts {
 		f := &fields[part.index]
 		after := fieldAt(p.after, f.index)
-		value, exists := find(doc, f.name)
-		m := member{place{p.path + "/" + escape(f.name), fieldAt(p.before, f.index), after, part.change, f}, !f.omitted(after)}
-		if err := w.member(m, value, exists); err != nil {
+		err := w.member(member{place{
+			path: p.path + "/" + escape(f.name), source: p.source.field(f.name),
+			before: fieldAt(p.before, f.index), after: after, change: part.change, field: f,
+		}, !f.omitted(after)})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *walk) mapping(path string, b, a reflect.Value, raw rawjson.Value) error {
-	doc := members(raw)
-	for _, k := range sortedKeys(b, a) {
-		bv, av := b.MapIndex(k), a.MapIndex(k)
-		m := member{place{path: path + "/" + escape(k.String()), before: bv, after: av}, av.IsValid()}
-		if bv.IsValid() && av.IsValid() {
-			if m.change = changeOf(bv, av); m.change == nil {
+func (w *walk) mapping(p place) error {
+	for _, k := range sortedKeys(p.before, p.after) {
+		name := k.String()
+		m := member{place: place{path: p.path + "/" + escape(name), source: p.source.entry(name), before: p.before.MapIndex(k), after: p.after.MapIndex(k)}}
+		m.encoded = m.after.IsValid()
+		if m.before.IsValid() && m.encoded {
+			if m.change = changeOf(m.before, m.after); m.change == nil {
 				continue
 			}
 		}
-		value, exists := doc[k.String()]
-		if err := w.member(m, value, exists); err != nil {
+		if err := w.member(m); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// named is a member of an object in the document.
-type named struct{ name, value rawjson.Value }
-
-// namedIn returns the members of an object in the document. Few members of a struct change, so that an index would
-// cost more than it saves.
-func namedIn(raw rawjson.Value) []named {
-	out := make([]named, 0, 16)
-	for name, value := range raw.Members() {
-		out = append(out, named{name, value})
-	}
-	return out
-}
-
-// find returns the value of the member with the name. The last one counts, as in members.
-func find(doc []named, name string) (rawjson.Value, bool) {
-	for _, m := range slices.Backward(doc) {
-		if m.name.Is(name) {
-			return m.value, true
-		}
-	}
-	return nil, false
-}
-
-// members indexes the members of an object in the document. Of two members with
-// the same name the last one counts, as it does for decoders.
-func members(raw rawjson.Value) map[string]rawjson.Value {
-	out := map[string]rawjson.Value{}
-	for name, value := range raw.Members() {
-		out[name.Text()] = value
-	}
-	return out
 }
 
 // member is one member of a JSON object: a field of a struct, or an entry of a map, of which before or after may not
@@ -224,18 +187,25 @@ type member struct {
 	encoded bool // The encoding of the object after the change has the member.
 }
 
-// member compares a member whose value in the document is raw, if the document has it.
-func (w *walk) member(m member, raw rawjson.Value, exists bool) error {
-	switch both := m.before.IsValid() && m.after.IsValid(); {
-	case both && m.encoded && exists && !raw.IsNull():
-		return w.value(m.place, raw)
+func (w *walk) member(m member) error {
+	if !m.before.IsValid() {
+		return w.emit("add", m.path, m.after)
+	}
+	isSet := !isZeroOrEmpty(m.before)
+	if !isSet && m.before.Kind() == reflect.Struct && m.encoded {
+		// There may be a struct in the document, with nothing but fields that this build does not know.
+		_, isSet = m.source.has(m.before)
+	}
+	switch both := m.after.IsValid(); {
+	case both && m.encoded && isSet:
+		return w.value(m.place)
 	case both && equal(m.before, m.after):
 		return nil
-	case m.encoded && exists:
-		return w.emit("replace", m.path, m.after)
 	case m.encoded:
+		// This replaces a value that is there, such as null or an empty list.
 		return w.emit("add", m.path, m.after)
-	case exists:
+	}
+	if exists, _ := m.source.has(m.before); exists {
 		w.remove(m.path)
 	}
 	return nil

@@ -141,10 +141,10 @@ func TestDiffOfMapKeys(t *testing.T) {
 		{"nothing", raw, func(*corev1.ConfigMap) {}, nil},
 		{"the same value", raw, set("plain", "6"), nil},
 		{"labels are absent", `{"metadata":{"name":"x"}}`, set("a", "1"), []string{`add /metadata/labels {"a":"1"}`}},
-		{"labels are null", `{"metadata":{"labels":null}}`, set("a", "1"), []string{`replace /metadata/labels {"a":"1"}`}},
-		{"labels are empty", `{"metadata":{"labels":{}}}`, set("a", "1"), []string{`add /metadata/labels/a "1"`}},
+		{"labels are null", `{"metadata":{"labels":null}}`, set("a", "1"), []string{`add /metadata/labels {"a":"1"}`}},
+		{"labels are empty", `{"metadata":{"labels":{}}}`, set("a", "1"), []string{`add /metadata/labels {"a":"1"}`}},
 		{"metadata is absent", `{"data":{}}`, set("a", "1"), []string{`add /metadata {"labels":{"a":"1"}}`}},
-		{"metadata is null", `{"metadata":null}`, set("a", "1"), []string{`replace /metadata {"labels":{"a":"1"}}`}},
+		{"metadata is null", `{"metadata":null}`, set("a", "1"), []string{`add /metadata {"labels":{"a":"1"}}`}},
 		{"empty instead of none", `{}`, func(c *corev1.ConfigMap) { c.Data = map[string]string{} }, nil},
 		{"none instead of empty", `{"data":{}}`, func(c *corev1.ConfigMap) { c.Data = nil }, nil},
 	})
@@ -192,7 +192,7 @@ func TestDiffOfScalars(t *testing.T) {
 		},
 		{
 			"a null struct", `{"spec":{"template":{"spec":null}}}`, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeName = "n" },
-			[]string{`replace /spec/template/spec {"containers":null,"nodeName":"n"}`},
+			[]string{`add /spec/template/spec {"containers":null,"nodeName":"n"}`},
 		},
 	})
 }

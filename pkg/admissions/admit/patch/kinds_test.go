@@ -21,7 +21,7 @@ func TestDiffOfUnstructuredObjects(t *testing.T) {
 	runPatchCases(t, schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, []patchCase[*unstructured.Unstructured]{
 		{"a number", raw, set(int64(4), "spec", "n"), []string{`replace /spec/n 4`}},
 		{"a number to a string", raw, set("4", "spec", "n"), []string{`replace /spec/n "4"`}},
-		{"null to a value", raw, set(true, "spec", "null"), []string{`replace /spec/null true`}},
+		{"null to a value", raw, set(true, "spec", "null"), []string{`add /spec/null true`}},
 		{"a value to null", raw, set(nil, "spec", "n"), []string{`replace /spec/n null`}},
 		{"a new null", raw, set(nil, "spec", "new"), []string{`add /spec/new null`}},
 		{"into the empty", raw, set("v", "spec", "empty", "k"), []string{`add /spec/empty/k "v"`}},

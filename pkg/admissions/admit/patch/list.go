@@ -1,9 +1,8 @@
 package patch
 
 import (
+	"slices"
 	"strconv"
-
-	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // maxOperations bounds the operations for one list in which nothing is unknown.
@@ -15,18 +14,17 @@ const maxOperations = 1000
 type list struct {
 	place
 
-	doc []rawjson.Value // The items of before in the document.
-	key []int           // The index of the field that is the merge key, or nil.
+	key []int // The index of the field that is the merge key, or nil.
 }
 
 func (l list) item(i int) string { return l.path + "/" + strconv.Itoa(i) }
 
 // unknown reports whether the item i of the document has a field that this build
 // does not know.
-func (l list) unknown(i int) bool { return hasUnknown(l.before.Type().Elem(), l.doc[i]) }
+func (l list) unknown(i int) bool { return hasUnknown(l.before.Type().Elem(), l.source.at(i)) }
 
 func (l list) anyUnknown() bool {
-	for i := range l.doc {
+	for i := range l.before.Len() {
 		if l.unknown(i) {
 			return true
 		}
@@ -38,6 +36,14 @@ func (l list) anyUnknown() bool {
 // and adds and removes the others. It works from the end, so that each operation
 // can use the index that an item has in the document.
 func (w *walk) list(l list) error {
+	if l.keepsItems() {
+		for _, part := range slices.Backward(l.change.parts) {
+			if err := w.inside(l, part.index, part.index); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	id, err := w.identify(l)
 	if err != nil {
 		return err
@@ -77,9 +83,32 @@ func (w *walk) list(l list) error {
 	return nil
 }
 
+// keepsItems reports whether the two lists have the same few keys in the same order, so that there is nothing to align.
+func (l list) keepsItems() bool {
+	n := l.before.Len()
+	if l.key == nil || n != l.after.Len() || n > fewItems || len(l.change.parts) == 0 {
+		return false
+	}
+	for i := range n {
+		key := fieldAt(l.before.Index(i), l.key)
+		if !key.Equal(fieldAt(l.after.Index(i), l.key)) {
+			return false
+		}
+		for k := range i {
+			if key.Equal(fieldAt(l.before.Index(k), l.key)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fewItems is the length up to which comparing each two items costs less than an index.
+const fewItems = 16
+
 // inside compares item i before the change with item j after it.
 func (w *walk) inside(l list, i, j int) error {
-	p := place{path: l.item(i), before: l.before.Index(i), after: l.after.Index(j)}
+	p := place{path: l.item(i), source: l.source.item(i), before: l.before.Index(i), after: l.after.Index(j)}
 	if i == j && len(l.change.parts) > 0 {
 		p.change = l.change.at(i)
 	} else {
@@ -88,20 +117,26 @@ func (w *walk) inside(l list, i, j int) error {
 	if p.change == nil {
 		return nil
 	}
-	return w.value(p, l.doc[i])
+	if _, isSet := p.source.has(p.before); !isSet {
+		if equal(p.before, p.after) {
+			return nil
+		}
+		return w.emit("replace", p.path, p.after)
+	}
+	return w.value(p)
 }
 
 // insert adds item j of the list after the change in front of item i of the
 // document. An item that moved is added as the document has it, with the fields
 // that this build does not know, and then compared with its origin.
 func (w *walk) insert(l list, i, j, origin int) error {
-	if origin < 0 || l.doc[origin].IsNull() {
+	if origin < 0 || l.source.at(origin).IsNull() {
 		return w.emit("add", l.item(i), l.after.Index(j))
 	}
-	w.ops = append(w.ops, operation{op: "add", path: l.item(i), value: l.doc[origin]})
-	p := place{path: l.item(i), before: l.before.Index(origin), after: l.after.Index(j)}
+	w.ops = append(w.ops, operation{op: "add", path: l.item(i), value: l.source.at(origin)})
+	p := place{path: l.item(i), source: l.source.item(origin), before: l.before.Index(origin), after: l.after.Index(j)}
 	if p.change = changeOf(p.before, p.after); p.change == nil {
 		return nil
 	}
-	return w.value(p, l.doc[origin])
+	return w.value(p)
 }

@@ -62,7 +62,7 @@ func TestDiffOfKeyedLists(t *testing.T) {
 		{"all gone, but the field must be there", raw, func(p *corev1.Pod) { p.Spec.Containers = nil }, []string{`replace /spec/containers null`}},
 		{
 			"the list is null", `{"spec":{"containers":null}}`, func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{sidecar} },
-			[]string{`replace /spec/containers [{"name":"s","resources":{}}]`},
+			[]string{`add /spec/containers [{"name":"s","resources":{}}]`},
 		},
 		{
 			"the list is absent", `{"spec":{}}`, func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{sidecar} },
@@ -70,7 +70,7 @@ func TestDiffOfKeyedLists(t *testing.T) {
 		},
 		{
 			"the list is empty", `{"spec":{"containers":[]}}`, func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{sidecar} },
-			[]string{`add /spec/containers/0 {"name":"s","resources":{}}`},
+			[]string{`add /spec/containers [{"name":"s","resources":{}}]`},
 		},
 		{
 			"an item is null", `{"spec":{"containers":[null,{"name":"b"}]}}`, func(p *corev1.Pod) { p.Spec.Containers[0].Name = "a" },
