@@ -157,7 +157,7 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 	}
 	before := r.Object
 	if phase == Mutating && r.Object != nil {
-		before = r.Object.DeepCopyObject()
+		before = patch.Copy(r.Object)
 	}
 	for _, s := range steps {
 		if err := c.step(ctx, phase, s, r); err != nil {

@@ -8,11 +8,13 @@
 package plainjson
 
 import (
-	"encoding/json"
 	"math"
 	"reflect"
 	"strings"
+	"unsafe"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -23,22 +25,24 @@ const maxDepth = 100
 // Unmarshal decodes text into the value that v points to, which must be zero. It returns false if the text is not
 // plain, is not valid, or does not match the type. The value is then unspecified.
 //
-// A runtime.RawExtension of the result shares the memory of text. Strings do not, so that a string that is kept does
-// not keep the text.
+// A runtime.RawExtension and a metav1.FieldsV1 of the result share the memory of text. Strings do not, so that a string
+// that is kept does not keep the text.
 func Unmarshal(text []byte, v any) bool {
-	to := reflect.ValueOf(v).Elem()
+	to := reflect.ValueOf(v)
 	d := decoder{reader: reader{in: text}}
-	return d.value(planOf(to.Type()), to) && d.next() == 0 && d.at == len(text)
+	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(text)
 }
 
-// decoder decodes one text.
+// decoder decodes one text. It writes through pointers to the fields of a value, at the offsets that package reflect
+// reported for the type: a reflect.Value for each field takes more time than all else. A pointer is always to a variable
+// of the type of its plan.
 type decoder struct {
 	reader
 	strings strings.Builder
 }
 
 // value decodes the value that follows. Its methods return false if the text is not plain.
-func (d *decoder) value(p *plan, to reflect.Value) bool {
+func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 	c := d.next()
 	if c == 'n' && p.form != own {
 		// A value that is not decoded twice is zero already.
@@ -47,43 +51,77 @@ func (d *decoder) value(p *plan, to reflect.Value) bool {
 	switch p.form {
 	case text:
 		s, ok := d.text(c)
-		to.SetString(s)
+		*(*string)(to) = s
 		return ok
 	case boolean:
-		to.SetBool(c == 't')
+		*(*bool)(to) = c == 't'
 		return c == 't' && d.literal("true") || c == 'f' && d.literal("false")
 	case integer:
 		n, ok := d.integer()
-		to.SetInt(n)
-		return ok && to.Int() == n
+		return ok && setInteger(p.size, to, n)
 	case pointer:
-		to.Set(reflect.New(p.elem.typ))
-		return d.value(p.elem, to.Elem())
+		elem := p.elem.allocate()
+		*(*unsafe.Pointer)(to) = elem
+		return d.value(p.elem, elem)
 	case structure:
 		return c == '{' && d.structure(p, to)
 	case list:
 		return c == '[' && d.list(p, to)
 	case texts:
-		return c == '{' && d.texts(to)
+		return c == '{' && d.texts((*map[string]string)(to))
+	case quantities:
+		return c == '{' && d.quantities((*corev1.ResourceList)(to))
 	case mapping:
-		return c == '{' && d.mapping(p, to)
+		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
 	case raw:
 		start := d.at
 		ok := d.skip()
-		to.Field(p.raw).SetBytes(d.in[start:d.at:d.at])
+		*(*[]byte)(unsafe.Add(to, p.raw)) = d.in[start:d.at:d.at]
 		return ok
 	case own:
 		start := d.at
-		u, is := reflect.TypeAssert[json.Unmarshaler](to.Addr())
-		return is && d.skip() && u.UnmarshalJSON(d.in[start:d.at:d.at]) == nil
+		return d.skip() && p.unmarshal(d.in[start:d.at:d.at], to) == nil
 	default:
 		start := d.at
-		return d.skip() && kjson.UnmarshalCaseSensitivePreserveInts(d.in[start:d.at:d.at], to.Addr().Interface()) == nil
+		return d.skip() && kjson.UnmarshalCaseSensitivePreserveInts(d.in[start:d.at:d.at], reflect.NewAt(p.typ, to).Interface()) == nil
+	}
+}
+
+// allocate returns a new variable of the type.
+func (p *plan) allocate() unsafe.Pointer {
+	switch {
+	case p.form == text:
+		return unsafe.Pointer(new(string))
+	case p.form == boolean:
+		return unsafe.Pointer(new(bool))
+	case p.form == integer && p.size == 8:
+		return unsafe.Pointer(new(int64))
+	case p.form == integer && p.size == 4:
+		return unsafe.Pointer(new(int32))
+	}
+	return reflect.New(p.typ).UnsafePointer()
+}
+
+// setInteger sets an integer of a size in bytes. It returns false if the number does not fit.
+func setInteger(size uintptr, to unsafe.Pointer, n int64) bool {
+	switch size {
+	case 8:
+		*(*int64)(to) = n
+		return true
+	case 4:
+		*(*int32)(to) = int32(n)    //nolint:gosec // compared below
+		return int64(int32(n)) == n //nolint:gosec // this is the comparison
+	case 2:
+		*(*int16)(to) = int16(n)    //nolint:gosec // compared below
+		return int64(int16(n)) == n //nolint:gosec // this is the comparison
+	default:
+		*(*int8)(to) = int8(n)     //nolint:gosec // compared below
+		return int64(int8(n)) == n //nolint:gosec // this is the comparison
 	}
 }
 
 // structure decodes an object into a struct. The fields of a struct are mostly in the order of the type.
-func (d *decoder) structure(p *plan, to reflect.Value) bool {
+func (d *decoder) structure(p *plan, to unsafe.Pointer) bool {
 	if !d.enter() {
 		return false
 	}
@@ -102,7 +140,7 @@ func (d *decoder) structure(p *plan, to reflect.Value) bool {
 			continue
 		}
 		f := &p.fields[i]
-		if seen.add(i) || !d.value(f.plan, f.of(to)) {
+		if seen.add(i) || !d.value(f.plan, unsafe.Add(to, f.offset)) {
 			return false
 		}
 		expected = i + 1
@@ -110,34 +148,52 @@ func (d *decoder) structure(p *plan, to reflect.Value) bool {
 	return d.leave('}')
 }
 
+// slice is the memory of a slice.
+type slice struct {
+	items    unsafe.Pointer
+	len, cap int
+}
+
 // list decodes an array into a slice, whose capacity is at most one and a half times its length, or four.
-func (d *decoder) list(p *plan, to reflect.Value) bool {
+func (d *decoder) list(p *plan, to unsafe.Pointer) bool {
 	if !d.enter() {
 		return false
 	}
-	items := reflect.MakeSlice(p.typ, 0, 0)
-	n := 0
+	out := (*slice)(to)
+	out.items = unsafe.Pointer(&nothing)
 	for first := true; d.more(']', first); first = false {
-		if n == items.Cap() {
-			grown := reflect.MakeSlice(p.typ, n, max(firstItems, n+n/2))
-			reflect.Copy(grown, items)
-			items = grown
+		if out.len == out.cap {
+			p.grow(to)
 		}
-		items = items.Slice(0, n+1)
-		if !d.value(p.elem, items.Index(n)) {
+		out.len++
+		if !d.value(p.elem, unsafe.Add(out.items, uintptr(out.len-1)*p.elem.size)) { //nolint:gosec // not negative
 			return false
 		}
-		n++
 	}
-	to.Set(items)
 	return d.leave(']')
 }
 
-// firstItems is the capacity of a list that is not empty.
+// nothing is what slices without items point to, since they are not nil.
+var nothing struct{}
+
+// firstItems is the capacity of a list with few items.
 const firstItems = 2
 
+// grow gives a slice more capacity.
+func (p *plan) grow(to unsafe.Pointer) {
+	have := reflect.NewAt(p.typ, to).Elem()
+	n := have.Len()
+	room := firstItems
+	if n > 0 {
+		room = max(2*firstItems, n+n/2)
+	}
+	grown := reflect.MakeSlice(p.typ, n, room)
+	reflect.Copy(grown, have)
+	have.Set(grown)
+}
+
 // texts decodes an object into a map[string]string.
-func (d *decoder) texts(to reflect.Value) bool {
+func (d *decoder) texts(to *map[string]string) bool {
 	if !d.enter() {
 		return false
 	}
@@ -159,7 +215,34 @@ func (d *decoder) texts(to reflect.Value) bool {
 			return false
 		}
 	}
-	*to.Addr().Interface().(*map[string]string) = m //nolint:forcetypeassert // the plan has this form for this type only
+	*to = m
+	return d.leave('}')
+}
+
+// quantities decodes an object into a corev1.ResourceList.
+func (d *decoder) quantities(to *corev1.ResourceList) bool {
+	if !d.enter() {
+		return false
+	}
+	m := corev1.ResourceList{}
+	n := 0
+	for first := true; d.more('}', first); first = false {
+		key, ok := d.key()
+		if !ok {
+			return false
+		}
+		d.next()
+		start := d.at
+		var q resource.Quantity
+		if !d.skip() || q.UnmarshalJSON(d.in[start:d.at:d.at]) != nil {
+			return false
+		}
+		m[corev1.ResourceName(key)] = q
+		if n++; len(m) != n {
+			return false
+		}
+	}
+	*to = m
 	return d.leave('}')
 }
 
@@ -176,7 +259,7 @@ func (d *decoder) mapping(p *plan, to reflect.Value) bool {
 			return false
 		}
 		item := reflect.New(p.elem.typ).Elem()
-		if !d.value(p.elem, item) {
+		if !d.value(p.elem, item.Addr().UnsafePointer()) {
 			return false
 		}
 		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), item)
@@ -203,8 +286,8 @@ func (d *decoder) key() (string, bool) {
 	return s, ok && d.colon()
 }
 
-// chunkBytes is the size of the memory that short strings share.
-const chunkBytes = 4 << 10
+// firstChunkBytes and chunkBytes are the least and the largest size of the memory that short strings share.
+const firstChunkBytes, chunkBytes = 512, 4 << 10
 
 // keep returns a copy of a string, whose quoted form is in. Short strings share memory, so that few of them are
 // allocated and one that is kept does not keep much.
@@ -213,11 +296,17 @@ func (d *decoder) keep(in []byte) (string, bool) {
 		return "", true
 	}
 	if d.strings.Cap()-d.strings.Len() < len(in) {
+		size := min(max(firstChunkBytes, 2*d.strings.Cap()), chunkBytes, len(d.in)-d.at)
 		d.strings = strings.Builder{}
-		d.strings.Grow(max(len(in), min(chunkBytes, len(d.in)-d.at)))
+		d.strings.Grow(max(len(in), size))
 	}
 	start := d.strings.Len()
-	ok := unquote(&d.strings, in)
+	ok := true
+	if d.isSimple {
+		d.strings.Write(in)
+	} else {
+		ok = unquote(&d.strings, in)
+	}
 	return d.strings.String()[start:], ok
 }
 

@@ -8,52 +8,53 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // form says how values of a type are decoded.
 type form int
 
 const (
-	other     form = iota // by sigs.k8s.io/json
-	own                   // by the UnmarshalJSON of the type
-	raw                   // as text: runtime.RawExtension
-	text                  // a string
-	boolean               // a bool
-	integer               // a signed integer
-	pointer               // a pointer
-	structure             // a struct
-	list                  // a slice
-	texts                 // a map[string]string
-	mapping               // another map with keys of a string type
+	other      form = iota // by sigs.k8s.io/json
+	own                    // by the UnmarshalJSON of the type
+	raw                    // as text: runtime.RawExtension, metav1.FieldsV1
+	text                   // a string
+	boolean                // a bool
+	integer                // a signed integer
+	pointer                // a pointer
+	structure              // a struct
+	list                   // a slice
+	texts                  // a map[string]string
+	quantities             // a corev1.ResourceList
+	mapping                // another map with keys of a string type
 )
 
 // plan is what decoding needs to know of a type.
 type plan struct {
 	form form
 	typ  reflect.Type
+	size uintptr
 	elem *plan
 	// fields are the fields of a struct in their order. named has their indexes by their names in JSON.
 	fields []field
 	named  map[string]int
-	// raw is the index of the field of a struct that takes the text.
-	raw int
+	// raw is the offset of the field of a struct that takes the text.
+	raw uintptr
+	// unmarshal calls the UnmarshalJSON of the type.
+	unmarshal func(text []byte, to unsafe.Pointer) error
 }
 
 // field is a field of a struct, which may be a field of an embedded struct.
 type field struct {
-	name  string
-	index []int
-	plan  *plan
-}
-
-// of returns the field of the struct v.
-func (f *field) of(v reflect.Value) reflect.Value {
-	for _, i := range f.index {
-		v = v.Field(i)
-	}
-	return v
+	name   string
+	offset uintptr
+	plan   *plan
 }
 
 // find returns the index of the field with a name, or -1. It looks at the field that is expected, and at those after
@@ -105,19 +106,21 @@ func (pl planner) plan(t reflect.Type) *plan {
 	if p, ok := pl[t]; ok {
 		return p
 	}
-	p := &plan{typ: t}
+	p := &plan{typ: t, size: t.Size()}
 	pl[t] = p
 	switch p.form = formOf(t); p.form {
 	case pointer, list, mapping:
 		p.elem = pl.plan(t.Elem())
 	case structure:
 		p.named = map[string]int{}
-		if !pl.addFields(p, t, nil) || len(p.fields) > maxFields {
+		if !pl.addFields(p, t, 0) || len(p.fields) > maxFields {
 			p.form = other
 		}
 	case raw:
 		f, _ := t.FieldByName("Raw")
-		p.raw = f.Index[0]
+		p.raw = f.Offset
+	case own:
+		p.unmarshal = unmarshalerOf(t)
 	default:
 	}
 	return p
@@ -125,8 +128,10 @@ func (pl planner) plan(t reflect.Type) *plan {
 
 func formOf(t reflect.Type) form {
 	switch {
-	case t == reflect.TypeFor[runtime.RawExtension]():
+	case t == reflect.TypeFor[runtime.RawExtension](), t == reflect.TypeFor[metav1.FieldsV1]():
 		return raw
+	case t == reflect.TypeFor[corev1.ResourceList]():
+		return quantities
 	case t.Name() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return own
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
@@ -161,9 +166,25 @@ func formOf(t reflect.Type) form {
 	return other
 }
 
+// unmarshalerOf returns the UnmarshalJSON of a type. The types that pods have need no reflection.
+func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		return func(text []byte, to unsafe.Pointer) error { return (*resource.Quantity)(to).UnmarshalJSON(text) }
+	case reflect.TypeFor[metav1.Time]():
+		return func(text []byte, to unsafe.Pointer) error { return (*metav1.Time)(to).UnmarshalJSON(text) }
+	case reflect.TypeFor[intstr.IntOrString]():
+		return func(text []byte, to unsafe.Pointer) error { return (*intstr.IntOrString)(to).UnmarshalJSON(text) }
+	}
+	return func(text []byte, to unsafe.Pointer) error {
+		u, _ := reflect.NewAt(t, to).Interface().(json.Unmarshaler)
+		return u.UnmarshalJSON(text)
+	}
+}
+
 // addFields adds the fields of a struct and of the structs that it embeds. It returns false for a struct that needs the
 // rules of encoding/json on which of several fields with one name counts, or its less common options.
-func (pl planner) addFields(p *plan, t reflect.Type, prefix []int) bool {
+func (pl planner) addFields(p *plan, t reflect.Type, offset uintptr) bool {
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		tag := sf.Tag.Get("json")
@@ -171,9 +192,8 @@ func (pl planner) addFields(p *plan, t reflect.Type, prefix []int) bool {
 		if tag == "-" || !sf.IsExported() && !sf.Anonymous {
 			continue
 		}
-		index := append(slices.Clone(prefix), i)
 		if sf.Anonymous && name == "" {
-			if sf.Type.Kind() != reflect.Struct || !sf.IsExported() || formOf(sf.Type) != structure || !pl.addFields(p, sf.Type, index) {
+			if sf.Type.Kind() != reflect.Struct || !sf.IsExported() || formOf(sf.Type) != structure || !pl.addFields(p, sf.Type, offset+sf.Offset) {
 				return false
 			}
 			continue
@@ -183,7 +203,7 @@ func (pl planner) addFields(p *plan, t reflect.Type, prefix []int) bool {
 			return false
 		}
 		p.named[name] = len(p.fields)
-		p.fields = append(p.fields, field{name: name, index: index, plan: pl.plan(sf.Type)})
+		p.fields = append(p.fields, field{name: name, offset: offset + sf.Offset, plan: pl.plan(sf.Type)})
 	}
 	return true
 }

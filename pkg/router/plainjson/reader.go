@@ -12,10 +12,19 @@ type reader struct {
 	in    []byte
 	at    int
 	depth int
+	// isSimple says that the last string that was read has no escapes, and nothing but ASCII.
+	isSimple bool
 }
 
 // next skips space and returns the first byte of what follows, or 0 at the end.
 func (r *reader) next() byte {
+	if r.at < len(r.in) && r.in[r.at] > ' ' {
+		return r.in[r.at]
+	}
+	return r.afterSpace()
+}
+
+func (r *reader) afterSpace() byte {
 	for r.at < len(r.in) {
 		switch c := r.in[r.at]; c {
 		case ' ', '\t', '\r', '\n':
@@ -139,6 +148,7 @@ func (r *reader) skipArray() bool {
 // skipString reads a string. It checks the escapes, but not the encoding of characters.
 func (r *reader) skipString() bool {
 	i := r.at + 1
+	r.isSimple = true
 	for {
 		i += rawjson.Ordinary(r.in[i:])
 		if i >= len(r.in) {
@@ -149,6 +159,7 @@ func (r *reader) skipString() bool {
 			r.at = i + 1
 			return true
 		case c == '\\':
+			r.isSimple = false
 			n := escape(r.in[i:])
 			if n == 0 {
 				return false
@@ -157,6 +168,7 @@ func (r *reader) skipString() bool {
 		case c < ' ':
 			return false
 		default:
+			r.isSimple = false
 			i++
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -27,43 +28,105 @@ func (c *change) at(index int) *change {
 	return nil
 }
 
-// changeOf compares two values. Values that differ may still be equal.
+// different is a change without parts.
+var different = &change{}
+
+// changeOf compares two values of one type. Values that differ may still be equal.
 func changeOf(b, a reflect.Value) *change {
-	switch b.Kind() {
-	case reflect.String:
-		return unless(b.String() == a.String())
-	case reflect.Bool:
-		return unless(b.Bool() == a.Bool())
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return unless(b.Int() == a.Int())
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return unless(b.Uint() == a.Uint())
-	case reflect.Pointer, reflect.Interface:
-		if b.Kind() == reflect.Pointer && b.Pointer() == a.Pointer() {
-			return nil
-		}
-		if b.IsNil() || a.IsNil() || b.Elem().Type() != a.Elem().Type() {
-			return unless(b.IsNil() && a.IsNil())
-		}
-		return changeOf(b.Elem(), a.Elem())
-	case reflect.Struct:
-		return changeOfStruct(b, a)
-	case reflect.Slice:
-		return changeOfSlice(b, a)
-	case reflect.Map:
-		if b.Len() == 0 && a.Len() == 0 {
-			return nil
-		}
-		return changeOfMap(b, a)
-	default:
-	}
-	return unless(b.CanInterface() && identical(b, a))
+	return shapeOf(b.Type()).compare(addressed(b), addressed(a))
 }
 
-// changeOfMap compares two maps. Those that pods have need no reflection.
-func changeOfMap(b, a reflect.Value) *change {
-	if !b.CanInterface() {
-		return &change{}
+// addressed returns a pointer to the value, or to a copy.
+func addressed(v reflect.Value) unsafe.Pointer {
+	if !v.CanAddr() {
+		box := reflect.New(v.Type()).Elem()
+		box.Set(v)
+		v = box
+	}
+	return v.Addr().UnsafePointer()
+}
+
+// compare compares the two values of the type that the pointers point to. All fields of all values are compared, which
+// takes several times as long with a reflect.Value for each.
+func (s *shape) compare(b, a unsafe.Pointer) *change {
+	switch s.form {
+	case text:
+		return unless(*(*string)(b) == *(*string)(a))
+	case bits8:
+		return unless(*(*uint8)(b) == *(*uint8)(a))
+	case bits16:
+		return unless(*(*uint16)(b) == *(*uint16)(a))
+	case bits32:
+		return unless(*(*uint32)(b) == *(*uint32)(a))
+	case bits64:
+		return unless(*(*uint64)(b) == *(*uint64)(a))
+	case pointer:
+		b, a := *(*unsafe.Pointer)(b), *(*unsafe.Pointer)(a)
+		if b == a {
+			return nil
+		}
+		if b == nil || a == nil {
+			return different
+		}
+		return s.elem.compare(b, a)
+	case structure:
+		return s.compareFields(b, a)
+	case slice:
+		return s.compareItems((*items)(b), (*items)(a))
+	case mapping:
+		return compareMaps(reflect.NewAt(s.typ, b).Elem(), reflect.NewAt(s.typ, a).Elem())
+	default:
+		return unless(identical(reflect.NewAt(s.typ, b).Elem(), reflect.NewAt(s.typ, a).Elem()))
+	}
+}
+
+func (s *shape) compareFields(b, a unsafe.Pointer) *change {
+	var parts []part
+	for i := range s.fields {
+		f := &s.fields[i]
+		if c := f.shape.compare(unsafe.Add(b, f.offset), unsafe.Add(a, f.offset)); c != nil {
+			if s.leaf {
+				return different
+			}
+			parts = append(parts, part{i, c})
+		}
+	}
+	return changeIn(parts)
+}
+
+// items is the memory of a slice.
+type items struct {
+	first    unsafe.Pointer
+	len, cap int
+}
+
+func (s *shape) compareItems(b, a *items) *change {
+	if b.len != a.len {
+		return different
+	}
+	if b.first == a.first {
+		return nil
+	}
+	if s.elem.form == bits8 {
+		return unless(unsafe.String((*byte)(b.first), b.len) == unsafe.String((*byte)(a.first), a.len))
+	}
+	var parts []part
+	for i := range b.len {
+		offset := uintptr(i) * s.elem.size //nolint:gosec // an index is not negative
+		if c := s.elem.compare(unsafe.Add(b.first, offset), unsafe.Add(a.first, offset)); c != nil {
+			if s.leaf {
+				return different
+			}
+			parts = append(parts, part{i, c})
+		}
+	}
+	return changeIn(parts)
+}
+
+// compareMaps compares two maps. Those that pods have need no reflection.
+func compareMaps(b, a reflect.Value) *change {
+	if b.Len() == 0 && a.Len() == 0 {
+		return nil
 	}
 	switch x := b.Interface().(type) {
 	case map[string]string:
@@ -77,53 +140,12 @@ func changeOfMap(b, a reflect.Value) *change {
 	}
 }
 
-func changeOfStruct(b, a reflect.Value) *change {
-	fields := fieldsOf(b.Type())
-	if fields.leaf {
-		return changeOfLeaf(b, a)
-	}
-	var parts []part
-	for i := range fields.all {
-		index := fields.all[i].index
-		if c := changeOf(fieldAt(b, index), fieldAt(a, index)); c != nil {
-			parts = append(parts, part{i, c})
-		}
-	}
-	return changeIn(parts)
-}
-
-// changeOfLeaf compares two structs that are one value in JSON, with the fields that are not exported.
-func changeOfLeaf(b, a reflect.Value) *change {
-	for i := range b.NumField() {
-		if changeOf(b.Field(i), a.Field(i)) != nil {
-			return &change{}
-		}
-	}
-	return nil
-}
-
 // fieldAt is reflect.Value.FieldByIndex, whose check for embedded pointers costs more than it does.
 func fieldAt(v reflect.Value, index []int) reflect.Value {
 	for _, i := range index {
 		v = v.Field(i)
 	}
 	return v
-}
-
-func changeOfSlice(b, a reflect.Value) *change {
-	if b.Len() != a.Len() {
-		return &change{}
-	}
-	if b.Len() > 0 && b.Type().Elem().Kind() == reflect.Uint8 {
-		return unless(slices.Equal(b.Bytes(), a.Bytes()))
-	}
-	var parts []part
-	for i := range b.Len() {
-		if c := changeOf(b.Index(i), a.Index(i)); c != nil {
-			parts = append(parts, part{i, c})
-		}
-	}
-	return changeIn(parts)
 }
 
 func changeIn(parts []part) *change {
@@ -137,5 +159,5 @@ func unless(same bool) *change {
 	if same {
 		return nil
 	}
-	return &change{}
+	return different
 }

@@ -77,7 +77,6 @@ func (f *field) keyOf(list reflect.Type) []int {
 type fields struct {
 	all   []field
 	named map[string]*field
-	leaf  bool // The struct is compared as a whole.
 }
 
 // structFields memoizes fieldsOf, as encoding/json memoizes the fields of its
@@ -90,7 +89,7 @@ func fieldsOf(t reflect.Type) *fields {
 	if known, ok := structFields.Load(t); ok {
 		return known.(*fields) //nolint:forcetypeassert // nothing else is stored
 	}
-	out := &fields{all: readFields(t, nil), named: map[string]*field{}, leaf: isLeaf(t)}
+	out := &fields{all: readFields(t, nil), named: map[string]*field{}}
 	for i := range out.all {
 		out.named[out.all[i].name] = &out.all[i]
 	}

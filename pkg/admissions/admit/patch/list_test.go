@@ -168,3 +168,30 @@ func TestDiffOfManagedFields(t *testing.T) {
 		}, []string{`replace /metadata/managedFields/0/fieldsV1 {"f:x":{}}`}},
 	})
 }
+
+// Copy shares the text of managedFields, but neither the list nor its entries.
+func TestCopyOfManagedFields(t *testing.T) {
+	raw := []byte(`{"metadata":{"managedFields":[{"manager":"a","fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}},{"manager":"b"}]}}`)
+	for name, c := range map[string]struct {
+		change func(*corev1.ConfigMap)
+		want   []string
+	}{
+		"nothing":       {func(*corev1.ConfigMap) {}, nil},
+		"an entry":      {func(c *corev1.ConfigMap) { c.ManagedFields[1].Manager = "c" }, []string{`replace /metadata/managedFields/1/manager "c"`}},
+		"a text":        {func(c *corev1.ConfigMap) { c.ManagedFields[0].FieldsV1 = nil }, []string{`remove /metadata/managedFields/0/fieldsV1`}},
+		"a removal":     {func(c *corev1.ConfigMap) { c.ManagedFields = c.ManagedFields[:1] }, []string{`remove /metadata/managedFields/1`}},
+		"all":           {func(c *corev1.ConfigMap) { c.ManagedFields = nil }, []string{`remove /metadata/managedFields`}},
+		"another field": {func(c *corev1.ConfigMap) { c.Name = "n" }, []string{`add /metadata/name "n"`}},
+	} {
+		after, _ := mustDecode(t, coreKind("ConfigMap"), string(raw)).(*corev1.ConfigMap)
+		before := Copy(after)
+		c.change(after)
+		patch, err := Diff(t.Context(), before, after, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := brief(t, patch); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
