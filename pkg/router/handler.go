@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -240,7 +239,7 @@ func refuse(w http.ResponseWriter, sentence string, code int) {
 }
 
 func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
-	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: resp})
+	body, err := encodeReview(resp)
 	if err != nil {
 		h.fail(ctx, w, ar, start, fmt.Errorf("encoding the answer: %w", err))
 		return

@@ -2,8 +2,11 @@ package router
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -37,6 +40,28 @@ func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionReques
 	}
 	return &out, nil
 }
+
+// encodeReview returns the JSON of the review with a response. Most responses have no more than a patch, whose base64
+// json.Marshal would make, check and copy.
+func encodeReview(resp *admissionv1.AdmissionResponse) ([]byte, error) {
+	if resp.Result != nil || len(resp.Warnings) > 0 || len(resp.AuditAnnotations) > 0 {
+		return json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: resp})
+	}
+	uid, err := json.Marshal(resp.UID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(reviewStart)+len(uid)+base64.StdEncoding.EncodedLen(len(resp.Patch))+64)
+	out = append(append(append(out, reviewStart...), uid...), `,"allowed":`...)
+	out = strconv.AppendBool(out, resp.Allowed)
+	if len(resp.Patch) > 0 {
+		out = base64.StdEncoding.AppendEncode(append(out, `,"patch":"`...), resp.Patch)
+		out = append(append(append(out, `","patchType":"`...), *resp.PatchType...), '"')
+	}
+	return append(out, "}}"...), nil
+}
+
+const reviewStart = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":`
 
 // isEmptyPatch reports whether a patch is empty. The patch "null" is empty too: a
 // nil slice of operations encodes to it, and the API server refuses it.

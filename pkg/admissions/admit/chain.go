@@ -120,8 +120,12 @@ func rulesIn(rules []Rule, p Phase) []Rule {
 }
 
 func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
-	return slices.ContainsFunc(s.rules, func(r Rule) bool { return r.matches(ar) }) &&
-		(s.everywhere == nil || s.everywhere(s.plugin.Name))
+	for i := range s.rules {
+		if s.rules[i].matches(ar) {
+			return s.everywhere == nil || s.everywhere(s.plugin.Name)
+		}
+	}
+	return false
 }
 
 // chain runs the plugins of a family in order.
@@ -159,8 +163,9 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 	if phase == Mutating && r.Object != nil {
 		before = patch.Copy(r.Object)
 	}
+	at := time.Now()
 	for _, s := range steps {
-		if err := c.step(ctx, phase, s, r); err != nil {
+		if at, err = c.step(ctx, phase, s, r, at); err != nil {
 			resp := respond(err)
 			resp.Warnings, resp.AuditAnnotations = r.warnings, r.audit
 			return resp, nil
@@ -176,18 +181,20 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 	return resp, nil
 }
 
-func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request) error {
+// step runs one plugin at start, and returns when the plugin ended.
+func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, start time.Time) (time.Time, error) {
+	name := s.plugin.Name
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("plugin %s was not reached: %w", s.plugin.Name, err)
+		return start, fmt.Errorf("plugin %s was not reached: %w", name, err)
 	}
-	ctx = lazylog.WithValues(ctx, func() []any { return []any{"plugin", s.plugin.Name} })
-	start := time.Now()
+	ctx = lazylog.WithValues(ctx, func() []any { return []any{"plugin", name} })
 	err := s.run(ctx, r)
+	end := time.Now()
 	if c.observe != nil {
-		c.observe(s.plugin.Name, phase, r, time.Since(start), err)
+		c.observe(name, phase, r, end.Sub(start), err)
 	}
 	if d, ok := errors.AsType[*Denial](err); ok {
 		klog.FromContext(ctx).V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
 	}
-	return err
+	return end, err
 }

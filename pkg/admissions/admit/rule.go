@@ -81,7 +81,7 @@ func (r Rule) versions() []string {
 // matches reports whether the rule covers a request. It does not look at the version:
 // the API server converts to a version of the rule, and all rules of the family that
 // cover the request have the same ones.
-func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
+func (r *Rule) matches(ar *admissionv1.AdmissionRequest) bool {
 	if r.Group != "*" && r.Group != ar.Resource.Group {
 		return false
 	}
@@ -91,16 +91,8 @@ func (r Rule) matches(ar *admissionv1.AdmissionRequest) bool {
 	// A Namespace is cluster-scoped although its requests carry a namespace. The API
 	// server matches the scope of webhook rules in the same way.
 	namespaced := ar.Namespace != "" && (ar.Resource.Group != "" || ar.Resource.Resource != "namespaces")
-	switch r.Scope {
-	case admissionregistrationv1.NamespacedScope:
-		if !namespaced {
-			return false
-		}
-	case admissionregistrationv1.ClusterScope:
-		if namespaced {
-			return false
-		}
-	case admissionregistrationv1.AllScopes:
+	if r.Scope == admissionregistrationv1.NamespacedScope && !namespaced || r.Scope == admissionregistrationv1.ClusterScope && namespaced {
+		return false
 	}
 	return slices.ContainsFunc(r.Resources, func(want string) bool { return reaches(want, ar.Resource.Resource, ar.SubResource) })
 }

@@ -15,9 +15,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
 // operation is one operation of a patch.
@@ -92,12 +95,30 @@ type walk struct {
 
 // emit adds an operation with the JSON of v as its value.
 func (w *walk) emit(op, path string, v reflect.Value) error {
-	data, err := json.Marshal(boxed(v))
+	data, err := marshal(v)
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}
 	w.ops = append(w.ops, operation{op: op, path: path, value: data})
 	return nil
+}
+
+// marshal returns the JSON of v. Most values are strings, which need no escapes, and numbers.
+func marshal(v reflect.Value) ([]byte, error) {
+	if shapeOf(v.Type()).isPlain {
+		switch v.Kind() {
+		case reflect.Bool:
+			return strconv.AppendBool(nil, v.Bool()), nil
+		case reflect.Int32, reflect.Int64:
+			return strconv.AppendInt(nil, v.Int(), 10), nil
+		case reflect.String:
+			if s := v.String(); rawjson.Ordinary([]byte(s)) == len(s) && !strings.ContainsAny(s, "<>&") {
+				return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"'), nil
+			}
+		default:
+		}
+	}
+	return json.Marshal(boxed(v))
 }
 
 // remove adds an operation that removes the value at path.
@@ -120,7 +141,7 @@ func (w *walk) value(p place) error {
 		return fmt.Errorf("comparing %s: %w", p.path, err)
 	}
 	b, a := p.before, p.after
-	if !isLeaf(a.Type()) {
+	if !shapeOf(a.Type()).leaf {
 		switch a.Kind() {
 		case reflect.Pointer, reflect.Interface:
 			if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
@@ -140,7 +161,7 @@ func (w *walk) value(p place) error {
 		default:
 		}
 	}
-	if equal(b, a) {
+	if mayBeEqual(b, a) && equal(b, a) {
 		return nil
 	}
 	return w.emit("replace", p.path, a)
@@ -199,7 +220,7 @@ func (w *walk) member(m member) error {
 	switch both := m.after.IsValid(); {
 	case both && m.encoded && isSet:
 		return w.value(m.place)
-	case both && equal(m.before, m.after):
+	case both && mayBeEqual(m.before, m.after) && equal(m.before, m.after):
 		return nil
 	case m.encoded:
 		// This replaces a value that is there, such as null or an empty list.

@@ -31,6 +31,8 @@ type shape struct {
 	fields []shapedField
 	// leaf says that the value is compared as a whole.
 	leaf bool
+	// isPlain says that the type has no methods, so that package json encodes it by its kind.
+	isPlain bool
 }
 
 // shapedField is a field at an offset in bytes.
@@ -59,7 +61,7 @@ func (sh shaper) shape(t reflect.Type) *shape {
 	if s, ok := sh[t]; ok {
 		return s
 	}
-	s := &shape{typ: t, size: t.Size(), form: formOf(t), leaf: isLeaf(t)}
+	s := &shape{typ: t, size: t.Size(), form: formOf(t), leaf: isLeaf(t), isPlain: reflect.PointerTo(t).NumMethod() == 0}
 	sh[t] = s
 	switch s.form {
 	case pointer, slice:

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 )
 
 // Merge returns the tolerations of both lists without those that another toleration
@@ -19,7 +19,7 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 		kept := slices.ContainsFunc(merged, func(o corev1.Toleration) bool { return Covers(o, t) })
 		// Of two equal tolerations Merge keeps the first.
 		later := slices.ContainsFunc(all[i+1:], func(o corev1.Toleration) bool {
-			return !apiequality.Semantic.DeepEqual(t, o) && Covers(o, t)
+			return !equal(t, o) && Covers(o, t)
 		})
 		if !kept && !later {
 			merged = append(merged, t)
@@ -28,9 +28,18 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
+// equal reports whether two tolerations are the same. Unlike Semantic.DeepEqual of Kubernetes it uses no reflection.
+func equal(a, b corev1.Toleration) bool {
+	if !ptr.Equal(a.TolerationSeconds, b.TolerationSeconds) {
+		return false
+	}
+	a.TolerationSeconds, b.TolerationSeconds = nil, nil
+	return a == b
+}
+
 // Covers reports whether wide tolerates every taint that t tolerates.
 func Covers(wide, t corev1.Toleration) bool {
-	if apiequality.Semantic.DeepEqual(wide, t) {
+	if equal(wide, t) {
 		return true
 	}
 	anyKey := wide.Key == "" && wide.Operator == corev1.TolerationOpExists
