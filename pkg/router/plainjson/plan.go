@@ -71,7 +71,7 @@ func (p *plan) find(name []byte, expected int) int {
 	return -1
 }
 
-// bitset is a set of the indexes of fields.
+// bitset is a set of the indexes of fields, or of depths.
 type bitset [maxFields / 64]uint64
 
 // maxFields is the number of fields up to which a struct has a plan. Types of k8s.io/api have less than fifty.
@@ -83,6 +83,16 @@ func (s *bitset) add(i int) bool {
 	had := s[i/64]&bit != 0
 	s[i/64] |= bit
 	return had
+}
+
+func (s *bitset) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// put adds an index, or removes it.
+func (s *bitset) put(i int, in bool) {
+	s[i/64] &^= 1 << (i % 64)
+	if in {
+		s[i/64] |= 1 << (i % 64)
+	}
 }
 
 // plans memoizes planOf, as encoding/json memoizes the fields of its types. It holds no state, because a type never

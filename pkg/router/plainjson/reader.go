@@ -98,51 +98,72 @@ func (r *reader) name() ([]byte, bool) {
 	return r.in[start:end], r.colon()
 }
 
-// skip reads one value.
+// skip reads one value. One loop follows the nesting, without a call for each value.
 func (r *reader) skip() bool {
-	switch c := r.next(); c {
-	case '"':
-		return r.skipString()
-	case '{':
-		return r.skipObject()
-	case '[':
-		return r.skipArray()
-	case 'n':
-		return r.literal("null")
-	case 't':
-		return r.literal("true")
-	case 'f':
-		return r.literal("false")
-	default:
-		return r.skipNumber()
+	outside := r.depth
+	var arrays bitset // The depths of arrays. Other depths are of objects.
+	for {
+		switch c := r.next(); c {
+		case '"':
+			if !r.skipString() {
+				return false
+			}
+		case '{', '[':
+			if !r.enter() {
+				return false
+			}
+			arrays.put(r.depth, c == '[')
+			if r.next() != closing(c == '[') {
+				if c == '{' && !r.skipName() {
+					return false
+				}
+				continue
+			}
+		case 'n':
+			if !r.literal("null") {
+				return false
+			}
+		case 't':
+			if !r.literal("true") {
+				return false
+			}
+		case 'f':
+			if !r.literal("false") {
+				return false
+			}
+		default:
+			if !r.skipNumber() {
+				return false
+			}
+		}
+		for r.depth > outside && r.next() == closing(arrays.has(r.depth)) {
+			r.at++
+			r.depth--
+		}
+		if r.depth == outside {
+			return true
+		}
+		if r.next() != ',' {
+			return false
+		}
+		r.at++
+		if !arrays.has(r.depth) && !r.skipName() {
+			return false
+		}
 	}
 }
 
-func (r *reader) skipObject() bool {
-	if !r.enter() {
-		return false
+// closing returns the bracket that closes an array or an object.
+func closing(isArray bool) byte {
+	if isArray {
+		return ']'
 	}
-	for first := true; r.more('}', first); first = false {
-		if r.next() != '"' || !r.skipString() || !r.colon() {
-			return false
-		}
-		if !r.skip() {
-			return false
-		}
-	}
-	return r.leave('}')
+	return '}'
 }
 
-func (r *reader) skipArray() bool {
-	if !r.enter() {
-		return false
-	}
-	for first := true; r.more(']', first); first = false {
-		if !r.skip() {
-			return false
-		}
-	}
-	return r.leave(']')
+// skipName reads the name of a member and the colon.
+func (r *reader) skipName() bool {
+	return r.next() == '"' && r.skipString() && r.colon()
 }
 
 // skipString reads a string. It checks the escapes, but not the encoding of characters.
@@ -217,6 +238,8 @@ const escapes, escaped = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 // escape returns the length of the escape at the start of text, or 0 if it is not valid.
 func escape(text []byte) int {
 	switch {
+	case len(text) >= 2 && text[1] == '"':
+		return 2 // As in most names of managed fields.
 	case len(text) >= 2 && strings.IndexByte(escapes, text[1]) >= 0:
 		return 2
 	case len(text) >= 6 && text[1] == 'u' && hex(text[2:6]) >= 0:
