@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -71,6 +72,8 @@ func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 		return c == '{' && d.texts((*map[string]string)(to))
 	case quantities:
 		return c == '{' && d.quantities((*corev1.ResourceList)(to))
+	case either:
+		return d.either(c, (*intstr.IntOrString)(to))
 	case mapping:
 		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
 	case raw:
@@ -217,6 +220,19 @@ func (d *decoder) texts(to *map[string]string) bool {
 	}
 	*to = m
 	return d.leave('}')
+}
+
+// either decodes a string or an integer that begins with c.
+func (d *decoder) either(c byte, to *intstr.IntOrString) bool {
+	var ok bool
+	if c == '"' {
+		to.Type = intstr.String
+		to.StrVal, ok = d.text(c)
+		return ok
+	}
+	n, ok := d.integer()
+	to.IntVal = int32(n) //nolint:gosec // compared below
+	return ok && int64(to.IntVal) == n
 }
 
 // quantities decodes an object into a corev1.ResourceList.

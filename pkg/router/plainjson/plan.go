@@ -32,6 +32,7 @@ const (
 	list                   // a slice
 	texts                  // a map[string]string
 	quantities             // a corev1.ResourceList
+	either                 // an intstr.IntOrString
 	mapping                // another map with keys of a string type
 )
 
@@ -142,6 +143,8 @@ func formOf(t reflect.Type) form {
 		return raw
 	case t == reflect.TypeFor[corev1.ResourceList]():
 		return quantities
+	case t == reflect.TypeFor[intstr.IntOrString]():
+		return either
 	case t.Name() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return own
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
@@ -183,8 +186,6 @@ func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
 		return func(text []byte, to unsafe.Pointer) error { return (*resource.Quantity)(to).UnmarshalJSON(text) }
 	case reflect.TypeFor[metav1.Time]():
 		return func(text []byte, to unsafe.Pointer) error { return (*metav1.Time)(to).UnmarshalJSON(text) }
-	case reflect.TypeFor[intstr.IntOrString]():
-		return func(text []byte, to unsafe.Pointer) error { return (*intstr.IntOrString)(to).UnmarshalJSON(text) }
 	}
 	return func(text []byte, to unsafe.Pointer) error {
 		u, _ := reflect.NewAt(t, to).Interface().(json.Unmarshaler)

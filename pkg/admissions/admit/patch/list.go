@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 )
@@ -37,12 +38,7 @@ func (l list) anyUnknown() bool {
 // can use the index that an item has in the document.
 func (w *walk) list(l list) error {
 	if l.keepsItems() {
-		for _, part := range slices.Backward(l.change.parts) {
-			if err := w.inside(l, part.index, part.index); err != nil {
-				return err
-			}
-		}
-		return nil
+		return w.append(l)
 	}
 	id, err := w.identify(l)
 	if err != nil {
@@ -83,22 +79,39 @@ func (w *walk) list(l list) error {
 	return nil
 }
 
-// keepsItems reports whether the two lists have the same few keys in the same order, so that there is nothing to align.
-func (l list) keepsItems() bool {
+// append compares two lists that keepsItems holds for, from the end, as list does.
+func (w *walk) append(l list) error {
 	n := l.before.Len()
-	if l.key == nil || n != l.after.Len() || n > fewItems || len(l.change.parts) == 0 {
+	for j := l.after.Len() - 1; j >= n; j-- {
+		if err := w.insert(l, n, j, -1); err != nil {
+			return err
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		if err := w.inside(l, i, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepsItems reports whether the keys of a few items are the same ones in the same order, and those of new items follow,
+// so that there is nothing to align.
+func (l list) keepsItems() bool {
+	n, m := l.before.Len(), l.after.Len()
+	if l.key == nil || n > m || m > fewItems {
 		return false
 	}
-	for i := range n {
-		key := fieldAt(l.before.Index(i), l.key)
-		if !key.Equal(fieldAt(l.after.Index(i), l.key)) {
+	keys := make([]string, 0, fewItems)
+	for i := range m {
+		key := fieldAt(l.after.Index(i), l.key)
+		if key.Kind() != reflect.String || slices.Contains(keys, key.String()) {
 			return false
 		}
-		for k := range i {
-			if key.Equal(fieldAt(l.before.Index(k), l.key)) {
-				return false
-			}
+		if i < n && fieldAt(l.before.Index(i), l.key).String() != key.String() {
+			return false
 		}
+		keys = append(keys, key.String())
 	}
 	return true
 }
