@@ -20,7 +20,7 @@ func TestWriteBackIsCounted(t *testing.T) {
 	a := newAuthority(t, store, o)
 	a.Held([][]byte{a.Bundle()})
 	logs := run(t, a, clock)
-	if err := secrets.Delete(t.Context()); err != nil {
+	if _, err := secrets.Delete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	step(t, clock, store, certs.DefaultSettle)

@@ -164,13 +164,16 @@ func (s *SecretStore) Rotation(ctx context.Context) (*Rotation, error) {
 	return ca.rotation(), err
 }
 
-// Delete deletes the Secret. A missing Secret is not an error.
-func (s *SecretStore) Delete(ctx context.Context) error {
-	err := s.secrets.Delete(ctx, s.name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting %s: %w", s.label, err)
+// Delete deletes the Secret, and reports whether it existed.
+func (s *SecretStore) Delete(ctx context.Context) (existed bool, err error) {
+	err = s.secrets.Delete(ctx, s.name, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("deleting %s: %w", s.label, err)
+	}
+	return true, nil
 }
 
 func (s *SecretStore) parse(secret *corev1.Secret) (*CA, error) {

@@ -202,9 +202,9 @@ func TestAPIErrorsAreReturned(t *testing.T) {
 func TestDelete(t *testing.T) {
 	store := secretStore(fake.NewClientset())
 	newAuthority(t, store, options(newClock()))
-	for range 2 {
-		if err := store.Delete(t.Context()); err != nil {
-			t.Fatalf("Delete: %v", err)
+	for _, want := range []bool{true, false} {
+		if existed, err := store.Delete(t.Context()); err != nil || existed != want {
+			t.Fatalf("Delete: %v, %v, want %v", existed, err, want)
 		}
 		if _, err := store.Load(t.Context()); !errors.Is(err, certs.ErrNoCA) {
 			t.Errorf("Load after Delete: %v, want %v", err, certs.ErrNoCA)

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,11 +46,7 @@ func newUninstall() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := certs.NewSecretStore(c.client, namespace, secretName).Delete(ctx); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "secret/%s deleted from namespace %s\n", secretName, namespace)
-			return certs.NewSecretStore(c.client, namespace, pathSecret).Delete(ctx)
+			return c.deleteSecrets(ctx, namespace, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
@@ -57,6 +54,20 @@ func newUninstall() *cobra.Command {
 	cmd.Flags().StringVar(&deployment, "deployment", "", "Deployment in that namespace whose replicas must not register again. No replica may if not set.")
 	cmd.Flags().DurationVar(&timeout, "startup-timeout", 30*time.Second, "How long to wait for the API server.")
 	return cmd
+}
+
+// deleteSecrets deletes the Secrets of the CA and of the webhooks' path, and writes which of them existed.
+func (c *cluster) deleteSecrets(ctx context.Context, namespace string, out io.Writer) error {
+	for _, name := range []string{secretName, pathSecret} {
+		existed, err := certs.NewSecretStore(c.client, namespace, name).Delete(ctx)
+		if err != nil {
+			return err
+		}
+		if existed {
+			fmt.Fprintf(out, "secret/%s deleted from namespace %s\n", name, namespace)
+		}
+	}
+	return nil
 }
 
 // deploymentUID returns the UID of a Deployment. It is empty if no Deployment is named. A Deployment that does not exist
