@@ -176,7 +176,7 @@ release: image $(RELEASE_PLATFORMS:%=bin/%/postern) ## Write binaries, image, ch
 	set -e; for platform in $(RELEASE_PLATFORMS); do \
 		cp bin/$$platform/postern $(RELEASE)/postern-$$platform; \
 		$(MAKE_IMAGE) sbom -version $(TAG) -to $(RELEASE)/postern-$$platform.spdx.json bin/$$platform/postern; done
-	$(MAKE_IMAGE) chart -version $(TAG) -to $(RELEASE)/postern-chart.tgz installer/helm/postern
+	$(MAKE_IMAGE) chart -version $(TAG) $(if $(IMAGE),-image $(IMAGE)) -to $(RELEASE)/postern-chart.tgz installer/helm/postern
 	set -e; for file in installer/crds/*.yaml installer/postern.yaml installer/rbac.yaml; do cat $$file; echo ---; done | \
 		sed 's#image: postern:dev#image: $(or $(IMAGE),postern:$(TAG))#' > $(RELEASE)/postern.yaml
 	bin/image checksums $(RELEASE)

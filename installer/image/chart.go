@@ -16,6 +16,11 @@ var (
 	chartVersion = regexp.MustCompile(`(?m)^version: .*$`)
 	appVersion   = regexp.MustCompile(`(?m)^appVersion: .*$`)
 	semantic     = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?)$`)
+
+	// The values of the chart's image.
+	repositoryValue = regexp.MustCompile(`(?m)^  repository: .*$`)
+	tagValue        = regexp.MustCompile(`(?m)^  tag: .*$`)
+	digestValue     = regexp.MustCompile(`(?m)^  digest: .*$`)
 )
 
 // semver returns a version as Helm wants it. A version that has no number, such as a commit, gets one.
@@ -31,7 +36,8 @@ func semver(version string) string {
 	}, version)
 }
 
-// chart writes a Helm chart as helm package does, with the version of the release. helm package writes the time.
+// chart writes a Helm chart as helm package does, with the version and the image of the release. helm package writes the
+// time.
 func chart(dir string, r release, to string) error {
 	return create(to, func(out io.Writer) error {
 		zip := gzip.NewWriter(out)
@@ -41,8 +47,26 @@ func chart(dir string, r release, to string) error {
 				data = chartVersion.ReplaceAll(data, []byte("version: "+semver(r.version)))
 				data = appVersion.ReplaceAll(data, fmt.Appendf(nil, "appVersion: %q", r.version))
 			}
+			if name == "values.yaml" && r.image != "" {
+				data = withImage(data, r.image)
+			}
 			return path.Join(filepath.Base(dir), name), data
 		})
 		return errors.Join(err, w.Close(), zip.Close())
 	})
+}
+
+// withImage returns the values of the chart with the parts of an image's name. Without a tag and a digest, a container
+// engine pulls the tag latest, and the chart would take its version as the tag.
+func withImage(values []byte, image string) []byte {
+	name, sum, _ := strings.Cut(image, "@")
+	version := ""
+	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
+		name, version = name[:i], name[i+1:]
+	} else if sum == "" {
+		version = "latest"
+	}
+	values = repositoryValue.ReplaceAllLiteral(values, fmt.Appendf(nil, "  repository: %q", name))
+	values = tagValue.ReplaceAllLiteral(values, fmt.Appendf(nil, "  tag: %q", version))
+	return digestValue.ReplaceAllLiteral(values, fmt.Appendf(nil, "  digest: %q", sum))
 }

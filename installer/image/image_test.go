@@ -170,7 +170,19 @@ func TestChart(t *testing.T) {
 	if !bytes.Equal(read(t, one), read(t, two)) {
 		t.Error("Two archives of the chart differ")
 	}
-	zip, err := gzip.NewReader(bytes.NewReader(read(t, one)))
+	files := unpacked(t, one)
+	if text := files["postern/Chart.yaml"]; !strings.Contains(text, "\nversion: 1.2.3\nappVersion: \"v1.2.3\"\n") {
+		t.Errorf("Got the Chart.yaml %s", text)
+	}
+	if files["postern/templates/deployment.yaml"] == "" || files["postern/values.schema.json"] == "" {
+		t.Errorf("Got %d files without the templates or the schema", len(files))
+	}
+}
+
+// unpacked returns the files in the archive of a chart.
+func unpacked(t *testing.T, archive string) map[string]string {
+	t.Helper()
+	zip, err := gzip.NewReader(bytes.NewReader(read(t, archive)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +190,7 @@ func TestChart(t *testing.T) {
 	for r := tar.NewReader(zip); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return files
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -189,11 +201,43 @@ func TestChart(t *testing.T) {
 		}
 		files[h.Name] = string(data)
 	}
-	if text := files["postern/Chart.yaml"]; !strings.Contains(text, "\nversion: 1.2.3\nappVersion: \"v1.2.3\"\n") {
-		t.Errorf("Got the Chart.yaml %s", text)
+}
+
+// imageValues returns what the values of a chart say about the image, without comments.
+func imageValues(t *testing.T, archive string) string {
+	t.Helper()
+	_, text, _ := strings.Cut(unpacked(t, archive)["postern/values.yaml"], "\nimage:\n")
+	var out []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "  ") {
+			break
+		}
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			out = append(out, line)
+		}
 	}
-	if files["postern/templates/deployment.yaml"] == "" || files["postern/values.schema.json"] == "" {
-		t.Errorf("Got %d files without the templates or the schema", len(files))
+	return strings.Join(out[:3], ", ")
+}
+
+func TestChartInstallsTheImage(t *testing.T) {
+	sum := "sha256:" + strings.Repeat("0a", 32)
+	for image, want := range map[string]string{
+		"":                              `repository: postern, tag: "", digest: ""`,
+		"registry.example.com/p/q:v1":   `repository: "registry.example.com/p/q", tag: "v1", digest: ""`,
+		"registry.example.com:5000/p":   `repository: "registry.example.com:5000/p", tag: "latest", digest: ""`,
+		"registry.example.com/p@" + sum: `repository: "registry.example.com/p", tag: "", digest: "` + sum + `"`,
+		"localhost:5000/p:v1@" + sum:    `repository: "localhost:5000/p", tag: "v1", digest: "` + sum + `"`,
+	} {
+		t.Run(image, func(t *testing.T) {
+			r, to := now, filepath.Join(t.TempDir(), "chart.tgz")
+			r.image = image
+			if err := chart(filepath.Join("..", "helm", "postern"), r, to); err != nil {
+				t.Fatal(err)
+			}
+			if got := imageValues(t, to); got != want {
+				t.Errorf("Got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

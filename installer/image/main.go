@@ -17,7 +17,7 @@ const usage = `usage:
   image archive -version VERSION -revision COMMIT -to FILE BINARY...   write the image of binaries of several platforms
   image push FILE NAME:TAG                                             push it to a registry
   image sbom -version VERSION -to FILE BINARY                          list the modules of a binary in SPDX
-  image chart -version VERSION -to FILE FOLDER                         archive a Helm chart
+  image chart -version VERSION -image NAME -to FILE FOLDER             archive a Helm chart
   image checksums FOLDER                                               write SHA256SUMS of its files
 
 Where a time must be written, it is that of SOURCE_DATE_EPOCH`
@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	version := flags.String("version", "dev", "")
 	revision := flags.String("revision", "", "")
+	image := flags.String("image", "", "")
 	to := flags.String("to", "", "")
 	flags.Usage = func() { fmt.Fprintln(os.Stderr, usage) }
 	if err := flags.Parse(args[1:]); err != nil {
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string) error {
 	case command == "sbom" && len(rest) == 1 && *to != "":
 		return sbom(rest[0], release{version: *version, made: made}, *to)
 	case command == "chart" && len(rest) == 1 && *to != "":
-		return chart(rest[0], release{version: *version, made: made}, *to)
+		return chart(rest[0], release{version: *version, image: *image, made: made}, *to)
 	case command == "checksums" && len(rest) == 1:
 		return checksums(rest[0])
 	}
@@ -66,7 +67,9 @@ func run(ctx context.Context, args []string) error {
 // release is what all parts of a release have in common.
 type release struct {
 	version, revision string
-	made              time.Time
+	// image is the name of the image that the chart installs. The chart's own value if empty.
+	image string
+	made  time.Time
 }
 
 // sourceDate returns the time of SOURCE_DATE_EPOCH, and 1970 if it is not set.

@@ -52,6 +52,9 @@ func TestRelease(t *testing.T) {
 	if manifest := string(released("postern.yaml")); strings.Contains(manifest, "postern:dev") || !strings.Contains(manifest, " image: "+image+"\n") {
 		t.Errorf("The manifest lacks the image %s", image)
 	}
+	if got, want := imageValues(t, filepath.Join(dirs[0], "postern-chart.tgz")), `repository: "registry.example.com/postern", tag: "v1", digest: ""`; got != want {
+		t.Errorf("The chart has the image %s, want %s", got, want)
+	}
 	testSBOM(t, filepath.Join(dirs[0], program), released(program+".spdx.json"))
 }
 
