@@ -43,21 +43,23 @@ func (b *bench) posternBinary() string {
 	return filepath.Join(b.dir, "postern")
 }
 
-// build builds the servers. It builds Postern in Postern's own module, so that the
+// build builds the servers, with the flags of a release. It builds Postern in Postern's own module, so that the
 // binary has the released dependencies.
 func (b *bench) build(ctx context.Context) error {
-	targets := []struct{ dir, pkg, name string }{
-		{".", "./floor", "floor"},
-		{".", "./peer", "peer"},
-		{".", "./volcano", "volcano"},
-		{".", "k8s.io/pod-security-admission/cmd/webhook", "psa"},
+	type target struct{ dir, pkg, name string }
+	targets := []target{{".", "./floor", "floor"}}
+	if b.scaled {
+		targets = append(targets, target{".", "./informers", "informers"})
+	} else {
+		targets = append(targets, target{".", "./peer", "peer"}, target{".", "./volcano", "volcano"},
+			target{".", "k8s.io/pod-security-admission/cmd/webhook", "psa"})
 	}
 	if b.binary == "" {
-		targets = append(targets, struct{ dir, pkg, name string }{"../..", "./cmd/postern", "postern"})
+		targets = append(targets, target{"../..", "./cmd/postern", "postern"})
 	}
 	for _, t := range targets {
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(b.dir, t.name), t.pkg) //nolint:gosec // built here
-		cmd.Dir = t.dir
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(b.dir, t.name), t.pkg) //nolint:gosec // built here
+		cmd.Dir, cmd.Env = t.dir, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", t.name, err, out)
 		}

@@ -35,7 +35,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	requests, rounds int
-	pods             string
+	pods, cases      string
 	connections      int
 	binary, baseline string
 	jsonFile, docs   string
@@ -111,6 +111,7 @@ func parse(args []string) (*bench, error) {
 	fs.IntVar(&b.connections, "connections", 0, "only this number of connections, if not 0")
 	fs.BoolVar(&b.quick, "quick", false, "one short round: does it all still work?")
 	fs.BoolVar(&b.scaled, "scale", false, "measure start, memory and latency in clusters of several sizes instead")
+	fs.StringVar(&b.cases, "case", "", "with -scale: only the cases with this in their name")
 	fs.StringVar(&b.jsonFile, "json", "", "file to write the numbers to, as JSON")
 	fs.StringVar(&b.docs, "docs", "", "folder with performance.md, to write the results to")
 	fs.StringVar(&b.binary, "postern", "", "the Postern to measure; built from this tree if not set")

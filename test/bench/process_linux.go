@@ -23,21 +23,23 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// memory returns the current and the maximum resident memory of a process, in
-// bytes.
-func memory(pid int) (now, most int64, err error) {
+// memory returns the resident memory of a process.
+func memory(pid int) (memRow, error) {
+	var m memRow
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return 0, 0, fmt.Errorf("reading the memory of process %d: %w", pid, err)
+		return m, fmt.Errorf("reading the memory of process %d: %w", pid, err)
 	}
 	for line := range strings.Lines(string(data)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
-			now = kib << 10
+		name, text, _ := strings.Cut(line, ":")
+		into, ok := map[string]*int64{"VmRSS": &m.RSS, "VmHWM": &m.Most, "RssAnon": &m.Private}[name]
+		if !ok {
+			continue
 		}
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			most = kib << 10
+		if _, err := fmt.Sscanf(text, "%d kB", into); err != nil {
+			return m, fmt.Errorf("reading the memory of process %d: %q: %w", pid, line, err)
 		}
+		*into <<= 10
 	}
-	return now, most, nil
+	return m, nil
 }

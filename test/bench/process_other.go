@@ -11,4 +11,4 @@ var errNotLinux = errors.New("the CPU time of another process is only read on Li
 
 func cpuTime(int) (time.Duration, error) { return 0, errNotLinux }
 
-func memory(int) (now, most int64, err error) { return 0, 0, errNotLinux }
+func memory(int) (memRow, error) { return memRow{}, errNotLinux }

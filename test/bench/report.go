@@ -41,9 +41,12 @@ type serverRow struct {
 	P99               float64 `json:"p99Micros"`
 }
 
+// memRow is the resident memory of a process. Private is the part of it that is no file: the rest is the program itself,
+// as far as it was read.
 type memRow struct {
-	RSS  int64 `json:"rssBytes"`
-	Most int64 `json:"mostRSSBytes"`
+	RSS     int64 `json:"rssBytes"`
+	Private int64 `json:"privateBytes"`
+	Most    int64 `json:"mostRSSBytes"`
 }
 
 // spread summarizes the values of one number over the rounds.
@@ -66,12 +69,12 @@ func quantile[T cmp.Ordered](sorted []T, q float64) T {
 func newReport(b *bench, list []*server, cells []*cell) (*report, error) {
 	r := &report{Version: versionOf(b.binary), CPU: processor(), Time: time.Now().UTC().Format("2006-01-02"), Go: runtime.Version(), CPUs: runtime.NumCPU(), Requests: b.requests, Rounds: b.rounds, Memory: map[string]memRow{}}
 	for _, s := range list {
-		now, most, err := memory(s.cmd.Process.Pid)
+		use, err := memory(s.cmd.Process.Pid)
 		if err != nil {
 			return nil, err
 		}
 		r.names = append(r.names, s.name)
-		r.Memory[s.name] = memRow{RSS: now, Most: most}
+		r.Memory[s.name] = use
 	}
 	for _, c := range cells {
 		r.addCell(c)

@@ -24,8 +24,8 @@ type scaleCase struct {
 func scaleCases() []scaleCase {
 	const five = "AlwaysPullImages,LimitRanger,PodNodeSelector,PodSecurity,ServiceAccount"
 	return []scaleCase{
-		{"small cluster, 5 plugins", 3, 10, 100, five},
-		{"small cluster, 40 plugins", 3, 10, 100, podPlugins + "," + otherPlugins},
+		{"small cluster, 5 plugins", smallNodes, smallNamespaces, smallPods, five},
+		{"small cluster, 40 plugins", smallNodes, smallNamespaces, smallPods, podPlugins + "," + otherPlugins},
 		{"5,000 nodes, 10,000 namespaces, 150,000 pods, 40 plugins", 5000, 10_000, 150_000, podPlugins + "," + otherPlugins},
 	}
 }
@@ -35,14 +35,16 @@ type scaleRow struct {
 	name string
 	// ready is the time from the start of the process until it is ready, the median of the starts.
 	ready time.Duration
-	// idle and most are the resident memory after idleTime, and its maximum until then.
-	idle, most int64
+	// memory is that after idleTime.
+	memory memRow
 	// steady and resync are the 50th and 99th percentile of the latency, in steady state and while all caches are listed
 	// again.
 	steady, resync [2]time.Duration
 }
 
 const (
+	smallNodes, smallNamespaces, smallPods = 3, 10, 100
+
 	starts = 5
 	// idleTime is the time without requests before the memory is measured.
 	idleTime = 10 * time.Second
@@ -51,8 +53,15 @@ const (
 
 // scale measures Postern in clusters of several sizes.
 func (b *bench) scale(ctx context.Context, roots *x509.CertPool, out io.Writer) error {
+	bounds, err := b.idleOfBounds(ctx)
+	if err != nil {
+		return err
+	}
 	var rows []scaleRow
 	for _, c := range scaleCases() {
+		if !strings.Contains(c.name, b.cases) {
+			continue
+		}
 		row, err := b.scaleOf(ctx, c, roots)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
@@ -62,29 +71,75 @@ func (b *bench) scale(ctx context.Context, roots *x509.CertPool, out io.Writer) 
 	var results bytes.Buffer
 	fmt.Fprintf(&results, "Measured on %s with %s on %d cores (%s), Postern %s.\n\n", time.Now().UTC().Format(time.DateOnly), runtime.Version(),
 		runtime.NumCPU(), processor(), versionOf(b.binary))
-	fmt.Fprintf(&results, "| case | ready after, ms | idle memory, MiB | most memory, MiB | p50, p99, ms | p50, p99 while caches are listed again, ms |\n| --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(&results, "| case | ready after, ms | idle memory, MiB | of it private | most memory, MiB | p50, p99, ms | p50, p99 while caches are listed again, ms |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	for _, r := range rows {
-		fmt.Fprintf(&results, "| %s | %.0f | %d | %d | %.1f, %.1f | %.1f, %.1f |\n", r.name, ms(r.ready), r.idle>>20, r.most>>20,
+		fmt.Fprintf(&results, "| %s | %.0f | %d | %d | %d | %.1f, %.1f | %.1f, %.1f |\n", r.name, ms(r.ready), r.memory.RSS>>20, r.memory.Private>>20, r.memory.Most>>20,
 			ms(r.steady[0]), ms(r.steady[1]), ms(r.resync[0]), ms(r.resync[1]))
+	}
+	fmt.Fprintf(&results, "\n| program, in the small cluster | idle memory, MiB | of it private |\n| --- | --- | --- |\n")
+	for _, r := range bounds {
+		fmt.Fprintf(&results, "| %s | %d | %d |\n", r.name, r.memory.RSS>>20, r.memory.Private>>20)
 	}
 	if b.docs != "" {
 		if err := writeResults(b.docs, "scale", results.Bytes()); err != nil {
 			return err
 		}
 	}
-	_, err := out.Write(results.Bytes())
+	_, err = out.Write(results.Bytes())
 	return err
+}
+
+// idleOfBounds measures the idle memory of two minimal programs: the lower bounds for a webhook in Go, and for one that
+// uses client-go.
+func (b *bench) idleOfBounds(ctx context.Context) ([]scaleRow, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := b.startCluster(ctx, newCluster(smallNodes, smallNamespaces, smallPods)); err != nil {
+		return nil, err
+	}
+	list := []*server{
+		{name: "only net/http with TLS", command: b.simple("floor")},
+		{name: "three informers of client-go, and net/http with TLS", command: func(address string) []string {
+			return append(b.simple("informers")(address), "-kubeconfig", b.kubeconfig())
+		}},
+	}
+	defer func() {
+		cancel()
+		for _, s := range list {
+			s.wait()
+		}
+	}()
+	for _, s := range list {
+		if err := s.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	time.Sleep(idleTime)
+	var rows []scaleRow
+	for _, s := range list {
+		use, err := memory(s.cmd.Process.Pid)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, scaleRow{name: s.name, memory: use})
+	}
+	return rows, nil
+}
+
+// startCluster serves the API of a cluster, and writes its kubeconfig.
+func (b *bench) startCluster(ctx context.Context, api *cluster) error {
+	url, err := startAPI(ctx, api)
+	if err != nil {
+		return err
+	}
+	return b.writeKubeconfig(url)
 }
 
 func (b *bench) scaleOf(ctx context.Context, c scaleCase, roots *x509.CertPool) (scaleRow, error) {
 	row := scaleRow{name: c.name}
 	api := newCluster(c.nodes, c.namespaces, c.pods)
-	url, err := startAPI(ctx, api)
-	if err != nil {
-		return row, err
-	}
-	if err := b.writeKubeconfig(url); err != nil {
+	if err := b.startCluster(ctx, api); err != nil {
 		return row, err
 	}
 	var times []time.Duration
@@ -155,7 +210,7 @@ func (b *bench) fill(ctx context.Context, row *scaleRow, s *server, api *cluster
 		return ctx.Err()
 	}
 	var err error
-	if row.idle, row.most, err = memory(s.cmd.Process.Pid); err != nil {
+	if row.memory, err = memory(s.cmd.Process.Pid); err != nil {
 		return err
 	}
 	medium := shapes()[1]

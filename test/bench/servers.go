@@ -58,20 +58,15 @@ const (
 
 // servers returns the servers to measure, not started yet.
 func (b *bench) servers() []*server {
-	simple := func(binary string) func(string) []string {
-		return func(address string) []string {
-			return []string{filepath.Join(b.dir, binary), "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
-		}
-	}
 	binary := b.posternBinary()
 	list := []*server{
-		{name: nameFloor, path: "/", command: simple("floor")},
+		{name: nameFloor, path: "/", command: b.simple("floor")},
 		{name: nameOne, path: "/pods/mutate", kind: pulls, command: b.postern(binary, "AlwaysPullImages")},
 		{name: nameMutate, path: "/pods/mutate", kind: mutates, command: b.postern(binary, podPlugins)},
 		{name: nameForty, path: "/pods/mutate", kind: mutates, command: b.postern(binary, podPlugins+","+otherPlugins)},
 		{name: nameValidate, path: "/pods/validate", kind: validates, command: b.postern(binary, podPlugins)},
-		{name: namePeer, path: "/mutate", kind: pulls, command: simple("peer")},
-		{name: nameVolcano, path: "/mutate", kind: pulls, command: simple("volcano")},
+		{name: namePeer, path: "/mutate", kind: pulls, command: b.simple("peer")},
+		{name: nameVolcano, path: "/mutate", kind: pulls, command: b.simple("volcano")},
 		{name: namePSA, path: "/", command: b.podSecurity},
 	}
 	if b.baseline != "" {
@@ -81,6 +76,13 @@ func (b *bench) servers() []*server {
 		list = append(list, &server{name: nameQuota, path: "/quota/validate", command: b.postern(binary, "ResourceQuota")})
 	}
 	return list
+}
+
+// simple returns the command line of a program of this folder.
+func (b *bench) simple(binary string) func(address string) []string {
+	return func(address string) []string {
+		return []string{filepath.Join(b.dir, binary), "-address", address, "-cert", b.certFile(), "-key", b.keyFile()}
+	}
 }
 
 const (
