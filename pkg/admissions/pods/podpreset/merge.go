@@ -40,9 +40,15 @@ func (e *conflictError) Error() string {
 // Upstream: safeToApplyPodPresetsOnPod, applyPodPresetsOnPod.
 func apply(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 	m := &merger{presets: selected, room: maxAdded}
+	for _, p := range selected {
+		m.room -= p.annotationSize()
+	}
 	volumes, err := merge(ctx, m, pod.Spec.Volumes, volumeItems())
 	if err != nil {
 		return err
+	}
+	if m.room < 0 {
+		return errTooLarge
 	}
 	changes := []func(){func() { pod.Spec.Volumes = volumes }}
 	for c := range pods.EachContainer(&pod.Spec) {

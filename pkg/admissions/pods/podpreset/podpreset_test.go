@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +188,80 @@ func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 	}
 	if pod.Spec.Containers[0].Env != nil {
 		t.Error("The pod was changed")
+	}
+}
+
+// TestAnnotationsCannotExhaustTheMemory has pods that would get a megabyte of annotations of presets that add nothing else.
+// The API server would refuse such a pod, but only afterwards.
+func TestAnnotationsCannotExhaustTheMemory(t *testing.T) {
+	const enough, tooMany = 12_000, 16_000
+	var presets []string
+	for i := range tooMany {
+		presets = append(presets, preset(fmt.Sprintf("%050d", i), "{}"))
+	}
+	p := newPlugin(t, presets[:enough]...).sync(t)
+	pod := podWith(corev1.Container{})
+	first, end := context.WithCancel(t.Context())
+	defer end()
+	if err := p.Mutate(first, creation(pod)); err != nil || len(pod.Annotations) != enough {
+		t.Errorf("Got %v and %d annotations", err, len(pod.Annotations))
+	}
+	waiting, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := p.Mutate(waiting, creation(podWith(corev1.Container{}))); !errors.Is(err, context.DeadlineExceeded) || isDenial(err) {
+		t.Errorf("Got %v while another request has the memory", err)
+	}
+	end()
+	pod = podWith(corev1.Container{})
+	err := newPlugin(t, presets...).sync(t).Mutate(t.Context(), creation(pod))
+	if !isDenial(err) || len(pod.Annotations) > 0 {
+		t.Errorf("Got %v and %d annotations, want a denial", err, len(pod.Annotations))
+	}
+}
+
+// TestManyPresets has a pod that all of 2,000 presets select, and a namespace with 10,000 presets that do not.
+func TestManyPresets(t *testing.T) {
+	var presets []string
+	for i := range 12_000 {
+		selector := `{"matchLabels":{"other":"yes"}}`
+		if i < 2_000 {
+			selector = "{}"
+		}
+		presets = append(presets, preset(fmt.Sprintf("p%05d", 11_999-i), fmt.Sprintf(`{"selector":%s,"env":[{"name":"V%05d","value":"1"}]}`, selector, 11_999-i)))
+	}
+	p := newPlugin(t, presets...).sync(t)
+	pod := podWith(corev1.Container{})
+	if err := p.Mutate(t.Context(), creation(pod)); err != nil {
+		t.Fatal(err)
+	}
+	env := pod.Spec.Containers[0].Env
+	if len(env) != 2_000 || len(pod.Annotations) != 2_000 || !slices.IsSortedFunc(env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("Got %d variables and %d annotations, want 2000 in the order of the presets", len(env), len(pod.Annotations))
+	}
+}
+
+// TestBrokenPresets has what an API server without a schema may store. Such a preset denies the pods of its namespace, or
+// adds what the API server refuses. It causes no panic.
+func TestBrokenPresets(t *testing.T) {
+	for spec, denied := range map[string]bool{
+		`null`: false, `{"selector":null,"env":null,"envFrom":null,"volumes":null,"volumeMounts":null}`: false,
+		`"text"`: true, `[]`: true, `{"selector":"text"}`: true, `{"env":{}}`: true, `{"env":["text"]}`: true, `{"volumes":[[]]}`: true,
+		`{"selector":{"matchExpressions":[null]}}`: true, `{"selector":{"matchExpressions":[{"key":"a","operator":"Like"}]}}`: true,
+		`{"selector":{"matchLabels":{"a b":"c"}}}`: true, `{"selector":{"matchExpressions":[{"key":"a","operator":"In"}]}}`: true,
+		`{"env":[null],"envFrom":[null],"volumes":[null],"volumeMounts":[null]}`:                false,
+		`{"env":[{"name":"A","valueFrom":{}}],"volumes":[{"name":"v","projected":{}}]}`:         false,
+		`{"volumes":[{"name":"v","ephemeral":{}},{"name":"w","downwardAPI":{"items":[null]}}]}`: false,
+		`{"volumes":[{"name":"v","projected":{"sources":[null]}}]}`:                             false,
+	} {
+		t.Run(spec, func(t *testing.T) {
+			p := newPlugin(t, preset("a", spec)).sync(t)
+			pod := podWith(corev1.Container{})
+			for range 2 { // The second call compares the items.
+				if err := p.Mutate(t.Context(), creation(pod)); isDenial(err) != denied || err != nil && !denied {
+					t.Errorf("Got %v, want a denial: %t", err, denied)
+				}
+			}
+		})
 	}
 }
 

@@ -72,12 +72,17 @@ func compile(u *unstructured.Unstructured) *preset {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 	}
-	p.podSize = sizeOf[corev1.Volume](p.Spec.Volumes)
 	p.containerSize = sizeOf[corev1.EnvVar](p.Spec.Env) + sizeOf[corev1.EnvFromSource](p.Spec.EnvFrom) + sizeOf[corev1.VolumeMount](p.Spec.VolumeMounts)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
 	// Annotations contain the whole object once more, where kubectl applied it.
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
+	p.podSize = sizeOf[corev1.Volume](p.Spec.Volumes) + p.annotationSize()
 	return p
+}
+
+// annotationSize is the size of the annotation of a pod with the preset.
+func (p *preset) annotationSize() int {
+	return len(applied) + len(p.Name) + len(p.ResourceVersion) + 2*itemOverhead
 }
 
 var errUnsynced = errors.New("the presets are not known yet")
