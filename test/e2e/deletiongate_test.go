@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -458,6 +459,24 @@ func (g *gates) checkTraps(t *testing.T) {
 		passes(t, "The final deletion", plainPods{g.kubelet, g.namespace}.remove(ctx, p.Name, final))
 		g.gone(t, p)
 	})
+	t.Run("a mirror pod", func(t *testing.T) {
+		p := pod("mirror")
+		p.Labels = map[string]string{gateLabel: "database"}
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static"}
+		p.Spec.NodeName = nodeName
+		node, err := g.Admin.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.UID, Controller: new(true)}}
+		p, err = g.kubelet.CoreV1().Pods(g.namespace).Create(ctx, p, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		isHeld(t, "By a user", plainPods{g.alice, g.namespace}.remove(ctx, p.Name, final), "shards are left")
+		passes(t, "By its kubelet", plainPods{g.kubelet, g.namespace}.remove(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(p.UID))}))
+		g.gone(t, p)
+	})
 	t.Run("a pod that has ended", func(t *testing.T) {
 		p := g.running(t, "ended", "database")
 		if _, err := g.Admin.CoreV1().Pods(g.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status"); err != nil {
@@ -569,6 +588,12 @@ func (g *gates) checkWaysAround(t *testing.T) {
 	isForbidden(t, "Another gate", patch(`{"metadata":{"labels":{"example.com/gate":"absent-open"}}}`))
 	isForbidden(t, "A record", patch(`{"metadata":{"annotations":{"deletion.postern.dev/waiting":"{\"database\":{\"since\":\"2000-01-01T00:00:00Z\"}}"}}}`))
 	isForbidden(t, "A deadline", patch(`{"spec":{"activeDeadlineSeconds":1}}`))
+	if err := (plainPods{g.alice, g.namespace}).remove(ctx, p.Name, *metav1.NewPreconditionDeleteOptions("another")); !apierrors.IsConflict(err) {
+		t.Errorf("A precondition that fails: got %v, want a conflict", err)
+	}
+	if got := g.backend.prepared("database", p.UID); got != 0 {
+		t.Errorf("Got %d preparations for a deletion that cannot be, want none", got)
+	}
 	isHeld(t, "By force", plainPods{g.alice, g.namespace}.remove(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}), "shards are left")
 	if got := g.backend.prepared("database", p.UID); got != 1 {
 		t.Errorf("Got %d preparations, want 1", got)
@@ -602,24 +627,47 @@ func (g *gates) checkDryRun(t *testing.T) {
 	}
 }
 
-// checkCollection deletes a collection with the pod of checkDryRun and a pod without a gate.
+// checkCollection deletes a collection with a pod without a gate, and two pods with one. The API server stops at the first
+// refusal.
 func (g *gates) checkCollection(t *testing.T) {
 	ctx := t.Context()
-	free := pod("free")
-	free.Labels = map[string]string{"collection": "yes"}
-	free = g.run(t, g.namespace, free)
-	held := pod("held")
-	held.Labels = map[string]string{"collection": "yes", gateLabel: "database"}
-	held = g.run(t, g.namespace, held)
-	err := g.Admin.CoreV1().RESTClient().Delete().MaxRetries(0).Namespace(g.namespace).Resource("pods").Param("labelSelector", "collection=yes").Do(ctx).Error()
-	isHeld(t, "A collection", err, "shards are left")
-	if got := g.backend.prepared("database", held.UID); got != 1 {
-		t.Errorf("Got %d preparations, want 1", got)
+	member := func(name string) *corev1.Pod {
+		p := pod(name)
+		p.Labels = map[string]string{"collection": "yes"}
+		if name != "free" {
+			p.Labels[gateLabel] = "database"
+		}
+		return g.run(t, g.namespace, p)
 	}
+	free, first, second := member("free"), member("held-1"), member("held-2")
+	remove := func() error {
+		return g.Admin.CoreV1().RESTClient().Delete().MaxRetries(0).Namespace(g.namespace).Resource("pods").Param("labelSelector", "collection=yes").Do(ctx).Error()
+	}
+	prepared := func(what string, want ...int) {
+		t.Helper()
+		if got := []int{g.backend.prepared("database", first.UID), g.backend.prepared("database", second.UID)}; !slices.Equal(got, want) {
+			t.Errorf("%s: got %d preparations, want %d", what, got, want)
+		}
+	}
+	err := remove()
+	isHeld(t, "A collection", err, `pods "held-1" may not be deleted yet`)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 {
+		t.Errorf("Got a Retry-After of %d seconds, %t, want 1", seconds, ok)
+	}
+	prepared("The first request", 1, 0)
 	g.gone(t, free)
-	g.backend.open(held.UID)
-	e2e.Eventually(t, settleBound, "the pod may go", func(ctx context.Context) error { return g.plain.remove(ctx, held.Name, metav1.DeleteOptions{}) })
-	g.gone(t, held)
+	g.backend.open(first.UID)
+	e2e.Eventually(t, settleBound, "the second pod is reached", func(context.Context) error {
+		if err := remove(); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), `pods "held-2"`) {
+			return cmp.Or(err, errors.New("the collection is deleted"))
+		}
+		return nil
+	})
+	prepared("The second request", 1, 1)
+	g.gone(t, first)
+	g.backend.open(second.UID)
+	e2e.Eventually(t, settleBound, "the collection may go", func(context.Context) error { return remove() })
+	g.gone(t, second)
 }
 
 // checkNode has a pod on a node that does not exist. A user may delete it, and pod garbage collection does.

@@ -16,8 +16,12 @@ import (
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 
-// conflicts is how often a write is repeated. The kubelet writes the status of a pod at any time.
-const conflicts = 5
+const (
+	// conflicts is how often a write is repeated. The kubelet writes the status of a pod at any time.
+	conflicts = 5
+	// maxAhead is how far the clock of another replica may be ahead.
+	maxAhead = time.Minute
+)
 
 var (
 	// errGone means that the pod does not exist any more, or that its name belongs to another pod.
@@ -95,17 +99,21 @@ func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 }
 
 // claim changes the record so that this process has to send Prepare for the gates that it returns in mine: those without
-// an entry, and those whose earlier claim did not lead to an answer.
-func claim(gates []*gate, now time.Time, mine map[string]bool) func(entries) bool {
+// an entry, and those whose earlier claim did not lead to an answer. A new entry begins at first. An entry that begins in the
+// future is of a process with a wrong clock. It counts as none, because the wait would have no end.
+func claim(gates []*gate, first, now time.Time, mine map[string]bool) func(entries) bool {
 	return func(r entries) bool {
 		clear(mine)
 		changed := false
 		for _, g := range gates {
 			entry, known := r[g.Name]
-			if !known {
-				entry.Since = stamp(now)
+			if known && entry.Since.After(now.Add(maxAhead)) {
+				entry, known = deletionv1alpha1.Record{}, false
 			}
-			if g.backend != nil && entry.Started == nil && (entry.Claimed == nil || now.Sub(entry.Claimed.Time) >= g.lease()) {
+			if !known {
+				entry.Since = stamp(first)
+			}
+			if g.mayClaim(&entry, now) {
 				claimed := stamp(now)
 				entry.Claimed = &claimed
 				mine[g.Name] = true
@@ -117,6 +125,11 @@ func claim(gates []*gate, now time.Time, mine map[string]bool) func(entries) boo
 		}
 		return changed
 	}
+}
+
+// mayClaim reports whether no process is sending Prepare. A claim further in the future than a lease does not count.
+func (g *gate) mayClaim(entry *deletionv1alpha1.Record, now time.Time) bool {
+	return g.backend != nil && entry.Started == nil && (entry.Claimed == nil || now.Sub(entry.Claimed.Time).Abs() >= g.lease())
 }
 
 // lease is how long other replicas leave Prepare to the one that claimed it. It is longer than a request to the backend.

@@ -411,6 +411,8 @@ func TestEvents(t *testing.T) {
 	b := newBackend(t)
 	c := newCluster(t, b.config(t, ""), thePod())
 	h := c.replica(t)
+	// The recorder drops what it gets before it has started.
+	time.Sleep(200 * time.Millisecond)
 	remove(ctx, t, h, c.pod(t), "alice")
 	remove(ctx, t, h, c.pod(t), "alice")
 	eventually(t, "The Event", func() bool { return slices.Equal(c.events(t), []string{"DeletionWaiting"}) })

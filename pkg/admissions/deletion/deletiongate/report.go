@@ -116,7 +116,7 @@ func describe(passes []outcome) string {
 	}
 	var parts []string
 	for _, o := range passes {
-		parts = append(parts, fmt.Sprintf("gate %q %s, after %v", o.gate.Name, words[o.result], o.waited.Round(time.Second)))
+		parts = append(parts, fmt.Sprintf("gate %q %s, after %v", o.gate.Name, words[o.result], o.waited.Truncate(time.Second)))
 	}
 	return strings.Join(parts, "; ")
 }
