@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 )
@@ -49,7 +50,8 @@ func TestPolicy(t *testing.T) {
 		"nginx@sha256:0123":                      "invalid reference format",
 		"registry.k8s.io/../evil.com/x" + digest: "invalid reference format",
 		digest[len("@sha256:"):]:                 "64-byte hexadecimal",
-		strings.Repeat("x/", 1000) + digest:      "invalid reference format",
+		strings.Repeat("x/", 400) + digest:       "invalid reference format",
+		strings.Repeat("x/", 1000) + digest:      "it is too long",
 	} {
 		t.Run(image, func(t *testing.T) {
 			status := p.review(specOf("shop", image))
@@ -66,6 +68,16 @@ func TestPolicy(t *testing.T) {
 	}
 	if status := p.review(specOf("shop", strings.Fields(strings.Repeat("evil.com/x ", 1000))...)); len(status.Reason) > 1000 {
 		t.Errorf("The reason has %d bytes", len(status.Reason))
+	}
+	long := []string{strings.Repeat("x", 3<<20), strings.Repeat("x/", 3<<19), "ghcr.io/acme/web@sha256:" + strings.Repeat("0", 3<<20)}
+	began := time.Now()
+	for _, image := range long {
+		if p.review(specOf("shop", image)).Allowed {
+			t.Errorf("An image of %d bytes is allowed", len(image))
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("Images of the size of the largest pod took %v", took)
 	}
 	if p, err := newPolicy([]string{"docker.io/library"}, false, nil); err != nil || !p.review(specOf("shop", "docker.io/library/nginx:1.29")).Allowed {
 		t.Error("A tag is denied, although no digest is required")

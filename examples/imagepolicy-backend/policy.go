@@ -10,8 +10,12 @@ import (
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 )
 
-// maxReasons bounds the images in the reason of a denial.
-const maxReasons = 5
+const (
+	// maxReasons bounds the images in the reason of a denial.
+	maxReasons = 5
+	// maxReference is longer than any reference to an image, in bytes. Parsing a megabyte takes a second.
+	maxReference = 1024
+)
 
 // policy decides which images may run.
 type policy struct {
@@ -59,6 +63,9 @@ func (p policy) review(spec imagepolicyv1alpha1.ImageReviewSpec) imagepolicyv1al
 // check returns an error if the image may not run. An image must name its registry, because the container runtime of
 // the node may take any registry for an image without one.
 func (p policy) check(image string) error {
+	if len(image) > maxReference {
+		return errors.New("it is too long")
+	}
 	ref, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return err

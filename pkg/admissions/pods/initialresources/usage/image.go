@@ -9,6 +9,10 @@ import (
 	"github.com/distribution/reference"
 )
 
+// maxReference is longer than any reference: 255 bytes of name, 128 of tag, and the digest. Users choose images, and parsing a
+// megabyte takes a second.
+const maxReference = 1024
+
 // Image is a reference to an image, split into its parts. Two references to the same image are equal:
 // nginx, docker.io/library/nginx and nginx:latest.
 type Image struct {
@@ -30,6 +34,9 @@ func ParseImage(text string) (Image, error) {
 
 // parseAny is ParseImage for a text that stands for every version of the image if it has none.
 func parseAny(text string) (Image, error) {
+	if len(text) > maxReference {
+		return Image{}, fmt.Errorf("an image of %d bytes is too long", len(text))
+	}
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
 		return Image{}, fmt.Errorf("image %q: %w", text, err)

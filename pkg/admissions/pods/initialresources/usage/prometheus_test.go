@@ -32,10 +32,7 @@ type series struct {
 
 // TestRealPrometheus asks a Prometheus that has 30 days of data.
 func TestRealPrometheus(t *testing.T) {
-	server, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Skip("NOT TESTED with a real Prometheus: there is no program prometheus. Install the Debian package prometheus")
-	}
+	server := lookUp(t)
 	url := serve(t, server, []series{
 		{"shop", "web-1", "docker.io/library/nginx:1.25", 6, 600, 0.2, 100 << 20},
 		{"shop", "web-2", "docker.io/library/nginx:1.25", 6, 600, 0.2, 100 << 20},
@@ -117,24 +114,103 @@ func TestRealPrometheus(t *testing.T) {
 	})
 }
 
+// lookUp returns the path of Prometheus. It skips the test if there is none.
+func lookUp(t *testing.T) string {
+	t.Helper()
+	server, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("NOT TESTED with a real Prometheus: there is no program prometheus. Install the Debian package prometheus")
+	}
+	return server
+}
+
+// exporter has the metrics of cAdvisor. Each scrape gets the samples of the next minute of the last hour, until now.
+type exporter struct {
+	start    time.Time
+	minutes  atomic.Int64
+	all      []series
+	finished chan struct{}
+}
+
+// ServeHTTP implements http.Handler.
+func (e *exporter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	const last = 55
+	minute := e.minutes.Add(1)
+	if minute > last {
+		if minute == last+1 {
+			close(e.finished)
+		}
+		return
+	}
+	at := e.start.Add(time.Duration(minute) * time.Minute).UnixMilli()
+	for _, metric := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"} {
+		for _, s := range e.all {
+			value := s.memory
+			if metric == "container_cpu_usage_seconds_total" {
+				value = s.cpu * 60 * float64(minute)
+			}
+			fmt.Fprintf(w, "%s{container=\"app\",namespace=%q,pod=%q,image=%q} %g %d\n", metric, s.namespace, s.pod, s.image, value, at)
+		}
+	}
+}
+
+// TestAScrapedExporter has a real Prometheus scrape an exporter, and estimates with what it has scraped.
+func TestAScrapedExporter(t *testing.T) {
+	server := lookUp(t)
+	const image = "registry.example.com:5000/shop/app:1.2"
+	e := &exporter{start: time.Now().Add(-56 * time.Minute), finished: make(chan struct{})}
+	for i := range 4 {
+		e.all = append(e.all, series{namespace: "shop", pod: fmt.Sprint("app-", i), image: image, cpu: 0.25, memory: 300e6})
+	}
+	e.all = append(e.all,
+		series{namespace: "shop", pod: "other-port", image: "registry.example.com:5001/shop/app:1.2", cpu: 8, memory: 8e9},
+		series{namespace: "shop", pod: "other-version", image: "registry.example.com:5000/shop/app:1.3", cpu: 8, memory: 8e9})
+	target := httptest.NewServer(e)
+	defer target.Close()
+	url := run(t, server, filepath.Join(t.TempDir(), "data"), "scrape_configs:\n- job_name: cadvisor\n  scrape_interval: 50ms\n  scrape_timeout: 50ms\n  static_configs: [{targets: [\""+target.Listener.Addr().String()+"\"]}]\n")
+	select {
+	case <-e.finished:
+	case <-time.After(time.Minute):
+		t.Fatalf("Prometheus has scraped %d times in a minute", e.minutes.Load())
+	}
+	source, err := NewPrometheus(PrometheusConfig{URL: url}, 90, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := ParseImage(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for resource, want := range map[corev1.ResourceName]int64{corev1.ResourceCPU: 250, corev1.ResourceMemory: 300e6} {
+		got, err := Estimate(t.Context(), source, Scopes(resource, parsed, "shop", false)[0])
+		// The estimate is rounded up.
+		if err != nil || got.Value < want || got.Value > want+1 || got.Samples < Enough || got.Samples > 4*12 {
+			t.Errorf("%s: got %+v and error %v, want %d of %d to %d samples", resource, got, err, want, Enough, 4*12)
+		}
+	}
+}
+
 // serve starts a Prometheus with these series and returns its URL.
 func serve(t *testing.T, server string, all []series) string {
 	t.Helper()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
-	run := func(name string, args ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, out)
-		}
-	}
 	file := filepath.Join(dir, "samples.txt")
 	if err := os.WriteFile(file, []byte(openMetrics(all)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(filepath.Join(filepath.Dir(server), "promtool"), "tsdb", "create-blocks-from", "openmetrics", "--quiet", "--max-block-duration=720h", file, data)
-	config := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(config, []byte("global: {}\n"), 0o600); err != nil {
+	promtool := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(server), "promtool"), "tsdb", "create-blocks-from", "openmetrics", "--quiet", "--max-block-duration=720h", file, data)
+	if out, err := promtool.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", promtool.Args, err, out)
+	}
+	return run(t, server, data, "global: {}\n")
+}
+
+// run starts a Prometheus with a folder of data and a configuration, and returns its URL.
+func run(t *testing.T, server, data, configuration string) string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "prometheus.yml")
+	if err := os.WriteFile(config, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,10 +1,12 @@
 package usage
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -116,5 +118,19 @@ func TestParseImage(t *testing.T) {
 		if i, err := ParseImage(image); err == nil {
 			t.Errorf("Got %v for %q, want an error", i, image)
 		}
+	}
+}
+
+// TestALongImageTakesNoTime has images of the size of the largest request.
+func TestALongImageTakesNoTime(t *testing.T) {
+	images := []string{strings.Repeat("a", 3<<20), strings.Repeat("a/", 3<<19), strings.Repeat("a.", 3<<19) + "/x", "a@sha256:" + strings.Repeat("a", 3<<20)}
+	start := time.Now()
+	for _, image := range images {
+		if _, err := ParseImage(image); err == nil || len(err.Error()) > 100 {
+			t.Errorf("Got an error of %d bytes for an image of %d, want a short one", len(fmt.Sprint(err)), len(image))
+		}
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("It took %v", took)
 	}
 }
