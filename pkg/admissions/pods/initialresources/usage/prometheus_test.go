@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -295,6 +296,7 @@ func TestNonsense(t *testing.T) {
 		"an error":            {usage: `{"status":"error","errorType":"execution","error":"too many samples"}`, failed: true},
 		"no JSON":             {usage: `<html>`, failed: true},
 		"another type":        {usage: `{"status":"success","data":{"resultType":"vector","result":{}}}`, failed: true},
+		"a million series":    {usage: vector(slices.Repeat([]string{"1"}, 1e6)...), failed: true},
 		"an endless document": {usage: strings.Repeat(" ", maxAnswer+1) + vector("1"), failed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,6 +317,28 @@ func TestNonsense(t *testing.T) {
 				t.Errorf("Got %+v and error %v, want %+v", got, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestNonsenseAboutSamples has a server that answers the query for the samples with any number.
+func TestNonsenseAboutSamples(t *testing.T) {
+	for samples, want := range map[string]int64{"NaN": 0, "+Inf": 0, "-Inf": 0, "-1": 0, "0": 0, "0.9": 0, "1e300": 0, "1.9": 1, "1e15": 1e15} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			value := "2"
+			if strings.HasPrefix(r.FormValue("query"), "sum") {
+				value = samples
+			}
+			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"scalar","result":[1,%q]}}`, value)
+		}))
+		defer s.Close()
+		source, err := NewPrometheus(PrometheusConfig{URL: s.URL}, 90, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := source.Percentile(t.Context(), Query{corev1.ResourceMemory, Image{name: "a"}, "", week})
+		if err != nil || got.Samples != want || (got.Value != 0) != (want != 0) {
+			t.Errorf("Got %+v and error %v for %s samples, want %d", got, err, samples, want)
+		}
 	}
 }
 
