@@ -209,6 +209,41 @@ func TestRestart(t *testing.T) {
 	s.ran(t, 3)
 }
 
+// TestTimeout ends a command that takes too long, and whose child keeps its output open.
+func TestTimeout(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := t.TempDir()
+	p, err := newPreparations(ctx, dir, []string{"sh", "-c", "sleep 60 & echo stuck; wait"}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &request{UID: "one", Gate: "database"}
+	if _, err := p.answer(q); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(bound); ; time.Sleep(50 * time.Millisecond) {
+		r, err := p.answer(q)
+		if err != nil || r.Ready || time.Now().After(end) {
+			t.Fatalf("Got %+v, %v, want a failure within %v", r, err, bound)
+		}
+		if strings.HasPrefix(r.Message, "the preparation failed: stuck") {
+			break
+		}
+	}
+	q.UID = "two"
+	if _, err := p.answer(q); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	ended := make(chan struct{})
+	go func() { p.wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(bound):
+		t.Errorf("The backend waits for the child of a command")
+	}
+}
+
 // TestInvalidRequests sends what is no review.
 func TestInvalidRequests(t *testing.T) {
 	s, _ := start(t, t.TempDir())

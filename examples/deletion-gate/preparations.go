@@ -100,6 +100,8 @@ func (p *preparations) start(file string, q *request) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, p.command[0], p.command[1:]...) //nolint:gosec // the user names the command
 		cmd.Env = append(os.Environ(), "GATE="+q.Gate, "POD_UID="+q.UID, "POD_NAMESPACE="+q.Pod.Namespace, "POD_NAME="+q.Pod.Name, "NODE_NAME="+q.Pod.NodeName)
+		// A child of the command may keep its output open.
+		cmd.WaitDelay = shutdownGrace
 		slog.InfoContext(ctx, "Preparing", "gate", q.Gate, "namespace", q.Pod.Namespace, "pod", q.Pod.Name, "uid", q.UID, "user", q.User)
 		output, err := cmd.CombinedOutput()
 		if p.ctx.Err() != nil {
