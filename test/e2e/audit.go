@@ -33,6 +33,7 @@ type AuditEvent struct {
 		Message string
 	}
 	StageTimestamp time.Time
+	Annotations    map[string]string
 }
 
 // auditLog is the audit log of the API server. The API server writes an event before it answers the request.

@@ -605,6 +605,17 @@ func (g *gates) checkWaysAround(t *testing.T) {
 	created.Annotations = map[string]string{deletionv1alpha1.ReleaseAnnotation: "by its creator"}
 	_, err = pods.Create(ctx, created, metav1.CreateOptions{})
 	isForbidden(t, "By a template", err)
+	pending := pod("pending")
+	pending.Labels = map[string]string{gateLabel: "database", "example.com/kubelet": "none"}
+	pending, err = g.Admin.CoreV1().Pods(g.namespace).Create(ctx, pending, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, body := range map[string]string{"the label": `{"metadata":{"labels":{"example.com/gate":null}}}`, "a deadline": `{"spec":{"activeDeadlineSeconds":1}}`} {
+		_, err = pods.Patch(ctx, pending.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		isForbidden(t, "Before it is scheduled, "+what, err)
+	}
+	passes(t, "The pod that was never scheduled", plainPods{g.alice, g.namespace}.remove(ctx, pending.Name, metav1.DeleteOptions{}))
 	passes(t, "Another label", patch(`{"metadata":{"labels":{"example.com/other":"label"}}}`))
 	g.backend.open(p.UID)
 	e2e.Eventually(t, settleBound, "the pod may go", func(ctx context.Context) error { return g.plain.remove(ctx, p.Name, metav1.DeleteOptions{}) })

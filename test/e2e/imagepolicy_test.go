@@ -65,6 +65,15 @@ func TestImagePolicyWebhook(t *testing.T) {
 			b.Leave()
 			expect("While the backend is away", "app:v1", tc.want)
 			expect("While the backend is away", "denied:v1", tc.want)
+			opened := 0
+			for _, e := range c.Audit(t, func(e e2e.AuditEvent) bool { return e.ObjectRef.Namespace == ns && e.ObjectRef.Resource == "pods" }) {
+				if e.Annotations["pods.postern.dev/failed-open"] == "true" {
+					opened++
+				}
+			}
+			if want := map[bool]int{true: 2}[tc.defaultAllow]; opened != want {
+				t.Errorf("Got %d audit events with failed-open, want %d", opened, want)
+			}
 			b.Return(t)
 			expect("When the backend is back", "app:v1", "")
 			expect("When the backend is back", "denied:v1", "denied:v1 is one of 1 images")

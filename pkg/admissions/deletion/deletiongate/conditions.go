@@ -84,18 +84,25 @@ func labelTerms(s *metav1.LabelSelector) []string {
 	return terms
 }
 
-// holds reports whether a gate may hold a pod back. It does not hold a pod that is leaving already, has ended, was never
-// scheduled, or was released.
-func holds(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && pod.Spec.NodeName != "" && pod.Annotations[deletionv1alpha1.ReleaseAnnotation] == "" &&
+// holds reports whether a gate may hold a pod back. It does not hold a pod that was never scheduled.
+func holds(pod *corev1.Pod) bool { return guards(pod) && pod.Spec.NodeName != "" }
+
+// guards reports whether a pod stays in its gates. A pod that is leaving already, has ended, or was released needs none. A
+// pod that is not scheduled yet must not lose its gate before it runs.
+func guards(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Annotations[deletionv1alpha1.ReleaseAnnotation] == "" &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
 // held is the CEL expression of holds for oldObject.
 func held() string {
+	return guarded() + " && " + admit.CELValue("oldObject.spec.nodeName", "''") + " != ''"
+}
+
+// guarded is the CEL expression of guards for oldObject.
+func guarded() string {
 	return strings.Join([]string{
 		"!has(oldObject.metadata.deletionTimestamp)",
-		admit.CELValue("oldObject.spec.nodeName", "''") + " != ''",
 		annotation("oldObject", deletionv1alpha1.ReleaseAnnotation) + " == ''",
 		"!(" + admit.CELValue("oldObject.status.phase", "''") + " in ['Succeeded', 'Failed'])",
 	}, " && ")
@@ -162,6 +169,6 @@ func forged(gates []*gate) string {
 	}
 	seconds := func(at string) string { return admit.CELValue(at+".spec.activeDeadlineSeconds", "-1") }
 	return "(" + differs(deletionv1alpha1.WaitingAnnotation) + " && " + lacks(deletionv1alpha1.RecordVerb) + ") || ((" +
-		differs(deletionv1alpha1.ReleaseAnnotation) + " || (" + held() + " && (" + strings.Join(leaves, " || ") + " || " +
+		differs(deletionv1alpha1.ReleaseAnnotation) + " || (" + guarded() + " && (" + strings.Join(leaves, " || ") + " || " +
 		seconds("object") + " != " + seconds("oldObject") + " && (" + anySelection(gates, "oldObject") + ")))) && " + lacks(deletionv1alpha1.ReleaseVerb) + ")"
 }

@@ -201,7 +201,7 @@ func (p *plugin) validateChange(ctx context.Context, r *admit.Request) error {
 		return p.require(ctx, r, deletionv1alpha1.ReleaseVerb, "the annotation "+deletionv1alpha1.ReleaseAnnotation+" opens the deletion gates of a pod")
 	}
 	after, isPod := r.Object.(*corev1.Pod)
-	if !isPod || !hasOld || !holds(before) {
+	if !isPod || !hasOld || !guards(before) {
 		return nil
 	}
 	for _, g := range p.gatesOf(before) {
