@@ -140,7 +140,14 @@ func (p *plugin) decide(ctx context.Context, r *admit.Request, pod *corev1.Pod, 
 		r.Warn("Deletion gates are not asked in a dry run: %s", namesOf(gates))
 		return nil
 	}
+	if v, ok := p.keeper.expired(pod, gates); ok {
+		p.keeper.reporter.letGo(pod, v.passes)
+		return nil
+	}
 	gone, err := p.keeper.whereabouts.gone(ctx, pod)
+	if err != nil {
+		p.keeper.remember(pod)
+	}
 	if err != nil || gone {
 		return err
 	}

@@ -83,7 +83,7 @@ type keeper struct {
 	waiting     *waiting
 	// closed has the messages of gates that were closed a moment ago.
 	closed *cache.LRUExpireCache
-	// unrecorded has the times of the first refusals of pods whose record could not be written.
+	// unrecorded has the times of first refusals that could not be recorded, by the UID of the pod.
 	unrecorded *cache.LRUExpireCache
 	// failures bounds the log lines about backends.
 	failures rate.Sometimes
@@ -109,16 +109,15 @@ func (k *keeper) watch(pod *corev1.Pod, gates []*gate) { k.waiting.add(pod, gate
 
 // ask asks the gates of a pod. It first writes the record of the pod, so that the preparation has one sender.
 func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by asker) (verdict, error) {
-	now, mine := k.clock.Now(), map[string]bool{}
-	first := k.firstTried(pod, now)
-	if v, ok := expired(pod, gates, first, now); ok {
+	if v, ok := k.expired(pod, gates); ok {
 		return v, nil
 	}
+	now, mine := k.clock.Now(), map[string]bool{}
 	known := recordOf(pod)
-	recorded, err := write(ctx, k.client.Pods(pod.Namespace), pod, claim(gates, first, now, mine))
+	recorded, err := write(ctx, k.client.Pods(pod.Namespace), pod, claim(gates, k.firstTried(pod), now, mine))
 	if err != nil {
 		if !errors.Is(err, errGone) {
-			k.unrecorded.Add(pod.UID, first, longestMaxWait)
+			k.remember(pod)
 		}
 		return verdict{}, err
 	}
@@ -220,35 +219,6 @@ func conditionOf(pod *corev1.Pod, name string) (result, message string) {
 		}
 	}
 	return resultWaiting, "the pod has no condition " + name
-}
-
-// firstTried returns when this process first failed to write the record of a pod, or now.
-func (k *keeper) firstTried(pod *corev1.Pod, now time.Time) time.Time {
-	if kept, ok := k.unrecorded.Get(pod.UID); ok {
-		if first, ok := kept.(time.Time); ok {
-			return first
-		}
-	}
-	return now
-}
-
-// expired returns the verdict about a pod all of whose gates were closed for their longest wait. It needs no further record:
-// a pod whose record cannot be written, or takes too long to write, must not wait for ever. Without a record, the wait began
-// when this process first tried to write it.
-func expired(pod *corev1.Pod, gates []*gate, first, now time.Time) (verdict, bool) {
-	known, v := recordOf(pod), verdict{}
-	for _, g := range gates {
-		since := first
-		if entry, ok := known[g.Name]; ok && entry.Since.Time.Before(first) {
-			since = entry.Since.Time
-		}
-		o := outcome{gate: g, result: resultMaxWait, waited: now.Sub(since)}
-		if o.waited < g.MaxWait.Duration {
-			return verdict{}, false
-		}
-		v.passes = append(v.passes, o)
-	}
-	return v, true
 }
 
 // whereabouts knows what became of the namespace and the node of a pod.

@@ -98,6 +98,40 @@ func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 	return pods.Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
 }
 
+// remember keeps the time of a refusal that is not in the record of the pod.
+func (k *keeper) remember(pod *corev1.Pod) {
+	k.unrecorded.Add(pod.UID, k.firstTried(pod), longestMaxWait)
+}
+
+// firstTried returns when this process first refused the pod without a record, or now.
+func (k *keeper) firstTried(pod *corev1.Pod) time.Time {
+	if kept, ok := k.unrecorded.Get(pod.UID); ok {
+		if first, ok := kept.(time.Time); ok {
+			return first
+		}
+	}
+	return k.clock.Now()
+}
+
+// expired returns the verdict about a pod all of whose gates were closed for their longest wait. It asks nobody: a pod whose
+// record or node cannot be read or written, or takes too long, must not wait for ever. Without a record, the wait began when
+// this process first refused the pod.
+func (k *keeper) expired(pod *corev1.Pod, gates []*gate) (verdict, bool) {
+	now, first, known, v := k.clock.Now(), k.firstTried(pod), recordOf(pod), verdict{}
+	for _, g := range gates {
+		since := first
+		if entry, ok := known[g.Name]; ok && entry.Since.Time.Before(first) {
+			since = entry.Since.Time
+		}
+		o := outcome{gate: g, result: resultMaxWait, waited: now.Sub(since)}
+		if o.waited < g.MaxWait.Duration {
+			return verdict{}, false
+		}
+		v.passes = append(v.passes, o)
+	}
+	return v, true
+}
+
 // claim changes the record so that this process has to send Prepare for the gates that it returns in mine: those without
 // an entry, and those whose earlier claim did not lead to an answer. A new entry begins at first. An entry that begins in the
 // future is of a process with a wrong clock. It counts as none, because the wait would have no end.

@@ -153,6 +153,31 @@ func TestAnAPIServerThatHangsIsNoTrap(t *testing.T) {
 	}
 }
 
+// TestAnUnknownNodeIsNoTrap has an API server that does not say whether the node of the pod exists.
+func TestAnUnknownNodeIsNoTrap(t *testing.T) {
+	ctx := admittest.Context(t)
+	b := newBackend(t)
+	c := newCluster(t, b.config(t, ""), thePod())
+	c.env.Client.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("no permission"))
+	})
+	h := c.replica(t)
+	for _, step := range []time.Duration{0, 59 * time.Minute} {
+		c.env.Clock.Step(step)
+		err := h.Validate(ctx, &admit.Request{AdmissionRequest: request("alice"), OldObject: c.pod(t)})
+		if _, denied := errors.AsType[*admit.Denial](err); err == nil || denied {
+			t.Errorf("Got %v before the longest wait, want an error that is no denial", err)
+		}
+	}
+	c.env.Clock.Step(time.Minute)
+	if s := remove(ctx, t, h, c.pod(t), "alice"); s != nil {
+		t.Errorf("Got %v after the longest wait, want no refusal", s)
+	}
+	if got := b.keys(); len(got) > 0 {
+		t.Errorf("Got the preparations %q of a pod whose node is not known, want none", got)
+	}
+}
+
 // TestARecordOfTheFutureEnds has records of a replica whose clock is years ahead.
 func TestARecordOfTheFutureEnds(t *testing.T) {
 	now := start(t)
