@@ -169,7 +169,7 @@ func (d *decoder) list(p *plan, to unsafe.Pointer) bool {
 			p.grow(to)
 		}
 		out.len++
-		if !d.value(p.elem, unsafe.Add(out.items, uintptr(out.len-1)*p.elem.size)) { //nolint:gosec // not negative
+		if !d.value(p.elem, unsafe.Add(out.items, uintptr(out.len-1)*p.elem.size)) {
 			return false
 		}
 	}

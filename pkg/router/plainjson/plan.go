@@ -188,7 +188,7 @@ func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
 		return func(text []byte, to unsafe.Pointer) error { return (*metav1.Time)(to).UnmarshalJSON(text) }
 	}
 	return func(text []byte, to unsafe.Pointer) error {
-		u, _ := reflect.NewAt(t, to).Interface().(json.Unmarshaler)
+		u, _ := reflect.TypeAssert[json.Unmarshaler](reflect.NewAt(t, to))
 		return u.UnmarshalJSON(text)
 	}
 }
@@ -196,8 +196,7 @@ func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
 // addFields adds the fields of a struct and of the structs that it embeds. It returns false for a struct that needs the
 // rules of encoding/json on which of several fields with one name counts, or its less common options.
 func (pl planner) addFields(p *plan, t reflect.Type, offset uintptr) bool {
-	for i := range t.NumField() {
-		sf := t.Field(i)
+	for sf := range t.Fields() {
 		tag := sf.Tag.Get("json")
 		name, options, _ := strings.Cut(tag, ",")
 		if tag == "-" || !sf.IsExported() && !sf.Anonymous {

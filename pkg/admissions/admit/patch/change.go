@@ -112,7 +112,7 @@ func (s *shape) compareItems(b, a *items) *change {
 	}
 	var parts []part
 	for i := range b.len {
-		offset := uintptr(i) * s.elem.size //nolint:gosec // an index is not negative
+		offset := uintptr(i) * s.elem.size
 		if c := s.elem.compare(unsafe.Add(b.first, offset), unsafe.Add(a.first, offset)); c != nil {
 			if s.leaf {
 				return different

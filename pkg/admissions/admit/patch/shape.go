@@ -76,8 +76,8 @@ func (sh shaper) shape(t reflect.Type) *shape {
 func (sh shaper) fields(t reflect.Type) []shapedField {
 	var out []shapedField
 	if isLeaf(t) {
-		for i := range t.NumField() {
-			out = append(out, shapedField{t.Field(i).Offset, sh.shape(t.Field(i).Type)})
+		for f := range t.Fields() {
+			out = append(out, shapedField{f.Offset, sh.shape(f.Type)})
 		}
 		return out
 	}
