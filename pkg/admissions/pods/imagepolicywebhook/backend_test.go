@@ -438,3 +438,25 @@ func TestKubeconfigMistakes(t *testing.T) {
 		})
 	}
 }
+
+// TestTheOldestVerdictIsForgotten reviews one image more than the cache holds.
+func TestTheOldestVerdictIsForgotten(t *testing.T) {
+	const size = 1024
+	var calls atomic.Int32
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		fmt.Fprint(w, yes)
+	})
+	validate := s.plugin(t, "")
+	for i := range size + 1 {
+		admitted(t, validate(within(t, long), podWith(strconv.Itoa(i))))
+	}
+	for _, image := range []string{"1", strconv.Itoa(size)} {
+		if admitted(t, validate(within(t, long), podWith(image))); calls.Load() != size+1 {
+			t.Errorf("%s: got %d calls, want the cached verdict", image, calls.Load())
+		}
+	}
+	if admitted(t, validate(within(t, long), podWith("0"))); calls.Load() != size+2 {
+		t.Errorf("Got %d calls, want another one for the first image", calls.Load())
+	}
+}
