@@ -415,10 +415,15 @@ func (g *gates) checkDrain(t *testing.T) {
 		}
 		return nil
 	})
-	described, err := g.Kubectl(t.Context(), controlplane.Admin, "describe", "pod", "drained", "-n", g.namespace).CombinedOutput()
-	if err != nil || !strings.Contains(string(described), deletionv1alpha1.WaitingAnnotation) {
-		t.Errorf("kubectl describe: %v: %s", err, described)
-	}
+	e2e.Eventually(t, settleBound, "kubectl describe tells the story", func(ctx context.Context) error {
+		out, err := g.Kubectl(ctx, controlplane.Admin, "describe", "pod", "drained", "-n", g.namespace).CombinedOutput()
+		for _, want := range []string{deletionv1alpha1.WaitingAnnotation, "DeletionWaiting", `The deletion waits: gate "database"`, "shards are left"} {
+			if err == nil && !strings.Contains(string(out), want) {
+				err = fmt.Errorf("it does not say %q: %s", want, out)
+			}
+		}
+		return err
+	})
 	select {
 	case r := <-done:
 		t.Fatalf("kubectl drain did not wait: %v: %s", r.err, r.out)
