@@ -31,6 +31,10 @@ const (
 	maxMessage = 256
 )
 
+// errNoSlot means that the backend was not asked, because earlier requests to it took all the time. Users cause requests, so
+// it is no failure of the backend.
+var errNoSlot = errors.New("too many requests wait for the backend")
+
 // backend is a client of the server that decides for a gate.
 type backend struct {
 	client  *http.Client
@@ -65,7 +69,7 @@ func (b *backend) ask(ctx context.Context, q *deletionv1alpha1.Request) (*deleti
 	case b.slots <- struct{}{}:
 		defer func() { <-b.slots }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for earlier requests: %w", ctx.Err())
+		return nil, errNoSlot
 	}
 	body, err := json.Marshal(&deletionv1alpha1.DeletionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: deletionv1alpha1.APIVersion, Kind: deletionv1alpha1.Kind}, Request: q,

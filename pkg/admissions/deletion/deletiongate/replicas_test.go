@@ -94,15 +94,21 @@ func (b *backend) keys() []string {
 // config returns a configuration with a gate that asks the backend.
 func (b *backend) config(tb testing.TB, more string) []byte {
 	tb.Helper()
+	return []byte(`{gates: [{name: database, selector: {matchLabels: {app: db}}, backend: {kubeConfigFile: "` + kubeconfig(tb, b.URL) + `", timeoutSeconds: 1}` + more + `}]}`)
+}
+
+// kubeconfig returns the path of a kubeconfig for a server.
+func kubeconfig(tb testing.TB, url string) string {
+	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "kubeconfig")
 	c := clientcmdapi.NewConfig()
-	c.Clusters["backend"] = &clientcmdapi.Cluster{Server: b.URL, InsecureSkipTLSVerify: true}
+	c.Clusters["backend"] = &clientcmdapi.Cluster{Server: url, InsecureSkipTLSVerify: true}
 	c.Contexts["backend"] = &clientcmdapi.Context{Cluster: "backend"}
 	c.CurrentContext = "backend"
 	if err := clientcmd.WriteToFile(*c, file); err != nil {
 		tb.Fatal(err)
 	}
-	return []byte(`{gates: [{name: database, selector: {matchLabels: {app: db}}, backend: {kubeConfigFile: "` + file + `", timeoutSeconds: 1}` + more + `}]}`)
+	return file
 }
 
 func theNamespace() *corev1.Namespace {

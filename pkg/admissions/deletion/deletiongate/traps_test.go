@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -230,5 +232,73 @@ func TestTheFirstRefusalHasNotWaited(t *testing.T) {
 	c.env.Clock.Step(900 * time.Millisecond)
 	if s := remove(admittest.Context(t), t, c.replica(t), c.pod(t), "alice"); s == nil || !strings.Contains(s.Message, "has been closed for 0s") {
 		t.Errorf("Got %v, want a refusal that has not waited", s)
+	}
+}
+
+// TestBackendsThatHangAreDecidedInTime has a pod with two gates whose backends do not answer, and one with a quick backend. A
+// time-out of the request would end kubectl drain. The failure policy applies only if a backend had all of its time.
+func TestBackendsThatHangAreDecidedInTime(t *testing.T) {
+	hanging := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hanging.Close)
+	quick := newBackend(t)
+	for name, tc := range map[string]struct{ policy, seconds, words string }{
+		"closed":           {"Fail", "1", "the backend of the gate does not answer"},
+		"open":             {"Ignore", "1", ""},
+		"closed so far":    {"Fail", "25", "the backend of the gate has not answered yet"},
+		"open but not yet": {"Ignore", "25", "the backend of the gate has not answered yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := func(name, url string) string {
+				return "{name: " + name + ", selector: {matchLabels: {app: db}}, backend: {kubeConfigFile: " + kubeconfig(t, url) + ", timeoutSeconds: " + tc.seconds + ", failurePolicy: " + tc.policy + "}}"
+			}
+			config := "{gates: [" + gate("a", hanging.URL) + "," + gate("b", hanging.URL) + "," + gate("c", quick.URL) + "]}"
+			c := newCluster(t, []byte(config), thePod())
+			h := c.replica(t)
+			ctx, cancel := context.WithTimeout(admittest.Context(t), 3*time.Second)
+			defer cancel()
+			s := remove(ctx, t, h, c.pod(t), "alice")
+			if ctx.Err() != nil {
+				t.Error("The decision came too late")
+			}
+			if s == nil || !strings.Contains(s.Message, `gate "c" has been closed for 0s of at most 1h0m0s: shards are left`) {
+				t.Errorf("Got %v, want a refusal because of the quick backend", s)
+			}
+			for _, name := range []string{"a", "b"} {
+				if want := `gate "` + name + `" has been closed for 0s of at most 1h0m0s: ` + tc.words; s != nil && strings.Contains(s.Message, want) != (tc.words != "") {
+					t.Errorf("Got %q, want %q: %t", s.Message, want, tc.words != "")
+				}
+			}
+		})
+	}
+}
+
+// TestAShortRequestOpensNoGate has a user choose a time for the request (?timeout=) that is shorter than the answer of the
+// backend, whose failure policy is Ignore.
+func TestAShortRequestOpensNoGate(t *testing.T) {
+	slow := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(500 * time.Millisecond)
+		_, _ = io.WriteString(w, `{"apiVersion": "deletion.postern.dev/v1alpha1", "kind": "DeletionReview", "response": {"uid": "6ba7b810", "message": "shards are left"}}`)
+	}))
+	t.Cleanup(slow.Close)
+	config := "{gates: [{name: database, selector: {matchLabels: {app: db}}, backend: {kubeConfigFile: " + kubeconfig(t, slow.URL) + ", failurePolicy: Ignore}}]}"
+	c := newCluster(t, []byte(config), thePod())
+	h := c.replica(t)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(admittest.Context(t), 300*time.Millisecond)
+		if err := h.Validate(ctx, &admit.Request{AdmissionRequest: request("alice"), OldObject: c.pod(t)}); err == nil {
+			t.Error("A short request opens the gate")
+		}
+		cancel()
+		c.env.Clock.Step(30 * time.Second)
+	}
+	if got := c.record(t); got.Failed != nil {
+		t.Errorf("Got the record %+v, want no failure of the backend", got)
+	}
+	if s := remove(admittest.Context(t), t, h, c.pod(t), "alice"); s == nil || !strings.Contains(s.Message, "shards are left") {
+		t.Errorf("Got %v, want a refusal with the answer of the backend", s)
 	}
 }
