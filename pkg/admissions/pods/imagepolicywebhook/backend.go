@@ -104,11 +104,19 @@ func (b *backend) review(ctx context.Context, spec imagepolicyv1alpha1.ImageRevi
 			return statusOf(result)
 		}
 		pause, again := pauseAfter(err, &backoff)
-		if deadline, ok := ctx.Deadline(); !again || ok && time.Until(deadline) <= pause || !sleep(ctx, pause) {
+		if !again {
 			return nil, err
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause || !sleep(ctx, pause) {
+			return nil, &noTimeError{err}
 		}
 	}
 }
+
+// noTimeError is the error of the last attempt, if there was no time for another one.
+type noTimeError struct{ error }
+
+func (e *noTimeError) Unwrap() error { return e.error }
 
 // pauseAfter returns the time until the next attempt, and whether there is one.
 func pauseAfter(err error, backoff *wait.Backoff) (time.Duration, bool) {

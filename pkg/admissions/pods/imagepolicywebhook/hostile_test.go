@@ -103,3 +103,47 @@ func send(conn net.Conn, head, more string) {
 		}
 	}
 }
+
+// TestAShortRequestIsNotAdmitted has a user choose a time for the request (?timeout=1s) that is shorter than a review. With
+// defaultAllow this must not admit the pod without a review.
+func TestAShortRequestIsNotAdmitted(t *testing.T) {
+	t.Parallel()
+	busy := func(w http.ResponseWriter, calls int32) {
+		if calls%2 == 0 {
+			fmt.Fprint(w, no)
+			return
+		}
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	slow := func(w http.ResponseWriter, _ int32) {
+		time.Sleep(600 * time.Millisecond)
+		fmt.Fprint(w, no)
+	}
+	for name, answer := range map[string]func(http.ResponseWriter, int32){"slow": slow, "busy": busy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				n := int32(1)
+				if r.Method == http.MethodPost {
+					n = calls.Add(1)
+				}
+				answer(w, n)
+			})
+			validate := s.plugin(t, "defaultAllow: true, denyTTL: -1")
+			// An ordinary request has more time.
+			contains(t, denial(t, validate(within(t, long), podWith("a"))), "no")
+			undecided(t, validate(within(t, 500*time.Millisecond), podWith("a")))
+			calls.Store(0)
+			// A request that joins the review of a short one.
+			short := make(chan error, 1)
+			go func() { short <- validate(within(t, 500*time.Millisecond), podWith("b")) }()
+			for calls.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			contains(t, denial(t, validate(within(t, long), podWith("b"))), "no")
+			undecided(t, <-short)
+		})
+	}
+}

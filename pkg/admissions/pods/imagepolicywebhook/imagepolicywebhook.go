@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -76,16 +77,21 @@ type plugin struct {
 	failures     *metrics.CounterVec
 	// logged bounds the log lines about failures.
 	logged rate.Sometimes
+	// mostTime is the most time that a request had, in nanoseconds.
+	mostTime atomic.Int64
 }
 
 // validate denies a pod with an image that the backend denies. Every update is reviewed, even if it changes no image.
 func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+	short := p.isShort(ctx)
 	status, err := p.verdicts.of(ctx, specOf(r, pod))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("asking the image policy backend: %w", ctx.Err())
 	case errors.Is(err, errBusy):
 		return err
+	case err != nil && short && p.defaultAllow:
+		return fmt.Errorf("the request has less time than others, so the image policy backend has not failed: %w", err)
 	case err != nil:
 		return p.failed(ctx, r, err)
 	}
@@ -104,6 +110,26 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 		return admit.Forbidden(r, fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
 	}
 	return admit.Forbidden(r, errors.New("one or more images rejected by webhook backend"))
+}
+
+// isShort reports whether a request has less than half of the time that others had. Its sender limits it (?timeout=1s), so
+// that a backend which needs longer must not count as one that failed: kube-apiserver would not store the pod in the end, but
+// Postern decides before the end.
+func (p *plugin) isShort(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return false
+	}
+	left := int64(time.Until(deadline))
+	for {
+		most := p.mostTime.Load()
+		if left <= most {
+			return left < most/2
+		}
+		if p.mostTime.CompareAndSwap(most, left) {
+			return false
+		}
+	}
 }
 
 // failed decides about a pod that the backend did not review.

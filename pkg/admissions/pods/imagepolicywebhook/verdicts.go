@@ -55,6 +55,8 @@ type question struct {
 	// cancel ends the review. It is called when no request waits any more.
 	cancel  context.CancelFunc
 	waiting int
+	// deadline is that of the request that began the review.
+	deadline time.Time
 }
 
 func newVerdicts(b *backend, s settings, c clock.PassiveClock) *verdicts {
@@ -85,9 +87,8 @@ func (v *verdicts) of(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewS
 	ctx, cancel := withReserve(ctx)
 	defer cancel()
 	for {
-		status, err := v.await(ctx, k, spec)
-		// The review ended at the deadline of another request.
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		status, again, err := v.await(ctx, k, spec)
+		if again && ctx.Err() == nil {
 			continue
 		}
 		return status, err
@@ -104,15 +105,17 @@ func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, time.Second)))
 }
 
-// await joins the review with this key, or begins it.
-func (v *verdicts) await(ctx context.Context, k key, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+// await joins the review with this key, or begins it. It returns true if the review had less time than this request has.
+func (v *verdicts) await(ctx context.Context, k key, spec imagepolicyv1alpha1.ImageReviewSpec) (status *imagepolicyv1alpha1.ImageReviewStatus, again bool, err error) {
 	q := v.join(ctx, k, spec)
 	defer v.leave(k, q)
 	select {
 	case <-q.done:
-		return q.status, q.err
+		_, noTime := errors.AsType[*noTimeError](q.err)
+		deadline, _ := ctx.Deadline()
+		return q.status, (noTime || errors.Is(q.err, context.DeadlineExceeded)) && deadline.After(q.deadline), q.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the image policy backend did not answer: %w", ctx.Err())
+		return nil, false, fmt.Errorf("the image policy backend did not answer: %w", ctx.Err())
 	}
 }
 
@@ -121,10 +124,10 @@ func (v *verdicts) join(ctx context.Context, k key, spec imagepolicyv1alpha1.Ima
 	defer v.mu.Unlock()
 	q := v.asked[k]
 	if q == nil {
-		q = &question{done: make(chan struct{})}
+		deadline, _ := ctx.Deadline()
+		q = &question{done: make(chan struct{}), deadline: deadline}
 		// The review continues for the other requests if this request is canceled.
 		var reviewing context.Context
-		deadline, _ := ctx.Deadline()
 		reviewing, q.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 		v.asked[k] = q
 		go v.ask(reviewing, k, q, spec)
