@@ -29,6 +29,7 @@ import (
 //
 //	denied…   a denial with the number of images, the namespace and the annotations as the reason
 //	silent…   a denial without a reason
+//	slow…     a denial after almost a second
 //	broken…   HTTP 403
 //	garbage…  text that is no answer
 //	busy…     HTTP 429 without Retry-After
@@ -41,6 +42,9 @@ type ImageBackend struct {
 	server *httptest.Server
 	calls  atomic.Int64
 }
+
+// slowReview is more than the part of a second that Postern waits for a backend.
+const slowReview = 900 * time.Millisecond
 
 // StartImageBackend starts a backend. It is stopped when the test ends.
 func StartImageBackend(tb testing.TB) *ImageBackend {
@@ -123,6 +127,9 @@ func (b *ImageBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			review.Status.Allowed = false
 			review.Status.Reason = fmt.Sprintf("%s is one of %d images in %s with %v", c.Image, len(review.Spec.Containers), review.Spec.Namespace, review.Spec.Annotations)
 		case strings.HasPrefix(c.Image, "silent"):
+			review.Status.Allowed = false
+		case strings.HasPrefix(c.Image, "slow"):
+			time.Sleep(slowReview)
 			review.Status.Allowed = false
 		case strings.HasPrefix(c.Image, "broken"):
 			http.Error(w, "out of order", http.StatusForbidden)

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -62,6 +64,13 @@ func TestImagePolicyWebhook(t *testing.T) {
 				}
 			}
 			expect("At first", "app:v1", "")
+			expect("A slow review", "slow:v1", "rejected by webhook backend")
+			// The user limits the time of the request, so that the backend cannot answer.
+			short := podWith("web", func(s *corev1.PodSpec) { s.Containers[0].Image = "slow:v2" })
+			err := c.Admin.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(ns).Resource("pods").Timeout(time.Second).Body(short).Do(t.Context()).Error()
+			if _, got := c.Admin.CoreV1().Pods(ns).Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(got) {
+				t.Errorf("A short request: got %v, and %v for the pod, want no pod", err, got)
+			}
 			b.Leave()
 			expect("While the backend is away", "app:v1", tc.want)
 			expect("While the backend is away", "denied:v1", tc.want)
