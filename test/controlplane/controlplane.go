@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +63,7 @@ type ControlPlane struct {
 	client    *http.Client
 	processes []*server
 	exited    chan *server
+	port      int // of the API server
 	stopOnce  sync.Once
 	stopErr   error
 }
@@ -133,17 +135,14 @@ func (c *ControlPlane) boot(ctx context.Context) error {
 	c.exited = make(chan *server, 3)
 	c.client = nil
 	c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	c.serverURL = fmt.Sprintf("https://127.0.0.1:%d", ports[1])
+	c.serverURL, c.port = fmt.Sprintf("https://127.0.0.1:%d", ports[1]), ports[1]
 	if err := c.run(etcd, c.etcdArgs()); err != nil {
 		return err
 	}
 	if err := c.await(ctx, c.etcdReady); err != nil {
 		return err
 	}
-	if err := c.run(kubeAPIServer, c.apiServerArgs(ports[1])); err != nil {
-		return err
-	}
-	if err := c.await(ctx, c.apiServerReady); err != nil {
+	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
 	if !c.options.ControllerManager {
@@ -154,6 +153,35 @@ func (c *ControlPlane) boot(ctx context.Context) error {
 	}
 	return c.await(ctx, c.controllerManagerReady)
 }
+
+func (c *ControlPlane) startAPIServer(ctx context.Context) error {
+	if err := c.run(kubeAPIServer, c.apiServerArgs(c.port)); err != nil {
+		return err
+	}
+	return c.await(ctx, c.apiServerReady)
+}
+
+// StopAPIServer ends the process of the API server, and returns when it has exited. etcd and the other servers go on.
+// StartAPIServer starts the API server again. Wait reports the exit as an error, so no caller may wait at that time.
+func (c *ControlPlane) StopAPIServer() error {
+	i := slices.IndexFunc(c.processes, func(s *server) bool { return s.name == kubeAPIServer })
+	if i < 0 {
+		return errors.New("no API server runs")
+	}
+	s := c.processes[i]
+	if err := s.stop(stopGrace); err != nil {
+		return err
+	}
+	c.processes = slices.Delete(c.processes, i, i+1)
+	if other := <-c.exited; other != s {
+		return other.failure()
+	}
+	return nil
+}
+
+// StartAPIServer starts an API server that StopAPIServer has stopped, with the same address and the same flags, and
+// returns when it is ready. Its log begins anew.
+func (c *ControlPlane) StartAPIServer(ctx context.Context) error { return c.startAPIServer(ctx) }
 
 func (c *ControlPlane) run(name string, args []string) error {
 	p, err := startServer(name, filepath.Join(c.binaries, name), args, c.logDir(), c.exited)

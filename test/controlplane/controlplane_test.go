@@ -113,6 +113,28 @@ func TestObjectsSurviveInAGivenFolder(t *testing.T) {
 	}
 }
 
+// TestAPIServerIsStoppedAndStarted ends the process of the API server alone.
+func TestAPIServerIsStoppedAndStarted(t *testing.T) {
+	dir := t.TempDir()
+	c := controlplane.StartForTest(t, controlplane.Options{Dir: dir})
+	url := c.URL()
+	if err := c.StopAPIServer(); err != nil {
+		t.Fatalf("Stopping: %v", err)
+	}
+	if got := serversIn(t, dir); len(got) != 1 || !strings.Contains(got[0], "etcd") {
+		t.Errorf("Running: %q, want etcd", got)
+	}
+	if err := c.StopAPIServer(); err == nil {
+		t.Error("An API server that does not run was stopped")
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatalf("Starting: %v", err)
+	}
+	if got := create(t, c, controlplane.Admin, "/api/v1/namespaces", `{"metadata": {"name": "new"}}`); got != http.StatusCreated || c.URL() != url {
+		t.Errorf("Creating a namespace at %s returned %d, want %d at %s", c.URL(), got, http.StatusCreated, url)
+	}
+}
+
 func TestFailedStartShowsTheLog(t *testing.T) {
 	dir := t.TempDir()
 	_, err := controlplane.Start(t.Context(), controlplane.Options{

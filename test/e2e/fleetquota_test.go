@@ -35,6 +35,8 @@ const (
 	// fleetBound is the maximum time until the clusters have returned what others want, and until the entries of a killed
 	// Postern have ended.
 	fleetBound = 2 * time.Minute
+	// fleetPause is the pause of a client while the hub is stopped, so that most attempts come before and after that.
+	fleetPause = 300 * time.Millisecond
 )
 
 var mpiJobs = schema.GroupVersionResource{Group: "kubeflow.org", Version: "v2beta1", Resource: "mpijobs"}
@@ -47,6 +49,9 @@ type fleet struct {
 	network  *e2e.Proxy
 	clusters []*member
 	attempts atomic.Int64
+	// slow makes clients wait between attempts. away is the number of denials that say that the hub does not answer.
+	slow atomic.Bool
+	away atomic.Int64
 }
 
 // member is a cluster of a fleet, with two replicas of Postern.
@@ -217,12 +222,18 @@ func (f *fleet) try(t *testing.T, n int64, largest int, at map[int64]func()) {
 				if do := at[i]; do != nil {
 					do()
 				}
+				if f.slow.Load() {
+					time.Sleep(fleetPause)
+				}
 				m := f.clusters[rand.IntN(len(f.clusters))]
 				kind, cpus := "Deployment", 1+rand.IntN(largest)
 				if rand.IntN(2) == 0 && cpus > 1 {
 					kind = "MPIJob"
 				}
 				err := m.create(t.Context(), kind, cpus, strconv.FormatInt(f.attempts.Add(1), 10), metav1.CreateOptions{})
+				if isOverFleetQuota(err) && strings.Contains(err.Error(), "the hub has not answered since") {
+					f.away.Add(1)
+				}
 				if err != nil && !isOverFleetQuota(err) && !isLost(err) {
 					t.Errorf("Creating a workload: %v", err)
 					return
@@ -277,21 +288,43 @@ func (m *member) names(t *testing.T) []string {
 	return out
 }
 
-// fill fills the quota.
+// fill fills the quota. In the middle of it the network of the hub fails, the API server of the hub is stopped and
+// started, a Postern is killed, and a new one starts while there is no hub.
 func (f *fleet) fill(t *testing.T) {
 	east := f.clusters[0]
 	start := time.Now()
 	f.try(t, fleetAttempts, 4, map[int64]func(){
-		40: func() { f.network.Cut() },
-		120: func() {
+		20: func() { f.network.Cut() },
+		50: func() {
 			time.Sleep(2 * time.Second)
 			f.network.To(strings.TrimPrefix(f.hub.URL(), "https://"))
 		},
-		150: func() {
+		80: func() {
+			f.slow.Store(true)
+			if err := f.hub.StopAPIServer(); err != nil {
+				t.Errorf("Stopping the hub: %v", err)
+			}
 			east.replicas[0].Kill()
-			east.balancer.add(east.LaunchPostern(f.whole, east.options))
+			fresh := east.LaunchPostern(f.whole, east.options)
+			east.balancer.add(fresh)
+			fresh.AwaitReady(f.whole)
+			f.away.Store(0)
+			time.Sleep(3 * fleetPause)
+			if f.away.Load() == 0 {
+				t.Error("No denial says that the hub does not answer")
+			}
+			// Like a load balancer, the proxy sends requests only to an API server that is ready. A new one has no roles yet.
+			f.network.Cut()
+			if err := f.hub.StartAPIServer(t.Context()); err != nil {
+				t.Errorf("Starting the hub: %v", err)
+			}
+			f.network.To(strings.TrimPrefix(f.hub.URL(), "https://"))
+			f.slow.Store(false)
 		},
 	})
+	if got := f.attempts.Load(); got < fleetAttempts {
+		t.Errorf("Made %d attempts, want %d", got, fleetAttempts)
+	}
 	t.Logf("%d attempts took %.1f s, and %d CPUs are used", fleetAttempts, time.Since(start).Seconds(), f.stored(t))
 	f.complete(t)
 	f.replay(t)
