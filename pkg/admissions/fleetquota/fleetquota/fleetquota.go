@@ -9,18 +9,15 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions/access"
 	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/census"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
@@ -125,9 +122,13 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 		d.Old = before.Usage
 	}
 	grows := slices.ContainsFunc(selected, func(a *quotav1alpha1.FleetAllowance) bool { return ledger.Adds(d, a) })
-	free, err := p.isCovered(ctx, r, obj, old, grows)
+	free, released, err := p.isCovered(ctx, r, obj, old, grows)
 	if err != nil || free {
 		return err
+	}
+	if released {
+		// Its owner goes on to use as much.
+		d.Old = nil
 	}
 	if err := p.checkSet(r, now, before, selected); err != nil {
 		return err
@@ -179,59 +180,6 @@ func (p *plugin) scaled(ctx context.Context, r *admit.Request, kind *workload.Ki
 	// The API server stores the new number only over the version that it read.
 	unscaled.SetResourceVersion(before.ResourceVersion)
 	return scaled, unscaled, nil
-}
-
-// isCovered reports whether the usage of an object is a part of what its owner uses. Only those who may update the status
-// of the owner may make an object its dependent, or make a dependent larger: controllers may, and the users of namespaces
-// may not.
-func (p *plugin) isCovered(ctx context.Context, r *admit.Request, obj, old runtime.Object, grows bool) (bool, error) {
-	owner, kind, err := p.ownerOf(obj)
-	if err != nil {
-		return false, err
-	}
-	was, wasKind, err := p.ownerOf(old)
-	if err != nil {
-		return false, err
-	}
-	changed := (owner == nil) != (was == nil) || owner != nil && owner.UID != was.UID
-	if changed && owner == nil {
-		// Garbage collection and controllers release dependents. The next count includes them.
-		return p.controls(ctx, r, wasKind, was)
-	}
-	if owner == nil {
-		return false, nil
-	}
-	covers, err := p.census.Covers(ctx, kind, r.Namespace, owner)
-	if err != nil || !covers || !changed && !grows {
-		return covers, err
-	}
-	switch controls, err := p.controls(ctx, r, kind, owner); {
-	case err != nil:
-		return false, err
-	case !controls:
-		return false, admit.Forbidden(r, fmt.Errorf("fleet quotas count %s %q with all its pods, so only its controller may add or enlarge objects that it owns: "+
-			"user %q cannot update %s/status", kind.Kind, owner.Name, r.UserInfo.Username, kind.GroupResource()))
-	}
-	return true, nil
-}
-
-func (p *plugin) ownerOf(obj runtime.Object) (*metav1.OwnerReference, *workload.Kind, error) {
-	if obj == nil {
-		return nil, nil, nil
-	}
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the metadata of the object: %w", err)
-	}
-	owner, kind := p.kinds.Owner(m)
-	return owner, kind, nil
-}
-
-func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.Kind, owner *metav1.OwnerReference) (bool, error) {
-	d, err := p.authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
-		Verb: "update", Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Subresource: "status", Namespace: r.Namespace, Name: owner.Name,
-	}))
-	return d.Allowed, err
 }
 
 func (p *plugin) measure(r *admit.Request, kind *workload.Kind, obj, old runtime.Object) (now, before *workload.Workload, err error) {

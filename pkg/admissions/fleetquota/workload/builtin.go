@@ -25,42 +25,59 @@ func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
 	return obj, nil
 }
 
-// partsOf returns the pods of an object, the pods of objects that it creates and that are counted on their own, and
-// whether its dependents are covered.
-func (k *Kinds) partsOf(obj runtime.Object) ([]part, []part, bool, error) {
+// content is what an object stands for.
+type content struct {
+	// parts are the pods of the object, and run the pods of objects that it creates and that are counted on their own.
+	// spare are pods that a rolling update adds and that are not counted.
+	parts, run, spare []part
+
+	covers, fixed bool
+}
+
+// contentOf returns the content of an object of k8s.io/api.
+func (k *Kinds) contentOf(obj runtime.Object) (content, error) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
-		pods := orOne(o.Spec.Replicas)
-		if k.settings.CountSurge {
-			pods += surge(o, pods)
-		}
-		return []part{{pods, podOf(&o.Spec.Template)}}, nil, true, nil
+		return k.deployment(o), nil
 	case *appsv1.StatefulSet:
-		return []part{{orOne(o.Spec.Replicas), podOf(&o.Spec.Template)}}, nil, true, nil
+		return content{parts: []part{{orOne(o.Spec.Replicas), podOf(&o.Spec.Template)}}, covers: true}, nil
 	case *appsv1.ReplicaSet:
-		return []part{{orOne(o.Spec.Replicas), podOf(&o.Spec.Template)}}, nil, true, nil
+		return content{parts: []part{{orOne(o.Spec.Replicas), podOf(&o.Spec.Template)}}, covers: true}, nil
 	case *appsv1.DaemonSet:
-		if k.settings.DaemonSetNodes == 0 {
-			return nil, nil, true, nil
+		c := content{covers: true, fixed: true}
+		if k.settings.DaemonSetNodes > 0 {
+			c.parts = []part{{k.settings.DaemonSetNodes, podOf(&o.Spec.Template)}}
 		}
-		return []part{{k.settings.DaemonSetNodes, podOf(&o.Spec.Template)}}, nil, true, nil
+		return c, nil
 	case *batchv1.Job:
 		if hasEnded(o) {
-			return nil, nil, true, nil
+			return content{covers: true}, nil
 		}
-		return jobParts(&o.Spec), nil, true, nil
+		return content{parts: jobParts(&o.Spec), covers: true}, nil
 	case *batchv1.CronJob:
 		one := jobParts(&o.Spec.JobTemplate.Spec)
 		if o.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent || o.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 			if o.Spec.Suspend == nil || !*o.Spec.Suspend {
-				return one, nil, true, nil
+				return content{parts: one, covers: true}, nil
 			}
 		}
-		return nil, one, false, nil
+		return content{run: one}, nil
 	case *corev1.Pod:
-		return []part{{1, o}}, nil, false, nil
+		return content{parts: []part{{1, o}}}, nil
 	}
-	return nil, nil, false, fmt.Errorf("a %T is no workload", obj)
+	return content{}, fmt.Errorf("a %T is no workload", obj)
+}
+
+func (k *Kinds) deployment(d *appsv1.Deployment) content {
+	pods := orOne(d.Spec.Replicas)
+	more := surge(d, pods)
+	if k.settings.CountSurge {
+		return content{parts: []part{{pods + more, podOf(&d.Spec.Template)}}, covers: true}
+	}
+	// The controller never gives one ReplicaSet more pods than the Deployment has, whatever maxSurge is.
+	return content{
+		parts: []part{{pods, podOf(&d.Spec.Template)}}, spare: []part{{min(more, pods), podOf(&d.Spec.Template)}}, covers: true,
+	}
 }
 
 // jobParts returns the pods that run at the same time.

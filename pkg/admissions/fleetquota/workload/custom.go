@@ -123,6 +123,10 @@ func (g *Group) part(n node) (part, error) {
 	for _, path := range g.Replicas {
 		factor := g.Absent
 		for _, found := range resolve(fields, strings.Split(path, "."), n.path) {
+			if found.value == nil {
+				// Null stands for absent in the API of Kubernetes.
+				continue
+			}
 			number, ok := found.value.(int64)
 			if !ok {
 				return part{}, fmt.Errorf("%w: %s is no whole number", ErrUnreadable, found.path)

@@ -5,6 +5,7 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,8 +100,12 @@ type Workload struct {
 	Usage corev1.ResourceList
 	// Run is what the object will use later, in objects that are counted on their own.
 	Run corev1.ResourceList
+	// Spare is what the pods use in addition that a rolling update adds, if they are not counted.
+	Spare corev1.ResourceList
 	// Covers is true if the pods of the object and its other dependents are not counted on their own.
 	Covers bool
+	// Fixed is true if the dependents of the object do not count, also if they use more than the object says.
+	Fixed bool
 
 	parts []part
 	gates featuregate.FeatureGate
@@ -112,11 +117,14 @@ type part struct {
 	pod  *corev1.Pod
 }
 
-// Pods returns the number of pods.
+// Pods returns the number of pods, or the largest number if there are more.
 func (w *Workload) Pods() int64 {
 	var n int64
 	for _, p := range w.parts {
-		n += p.pods
+		if p.pods > math.MaxInt64-n {
+			return math.MaxInt64
+		}
+		n += max(p.pods, 0)
 	}
 	return n
 }
@@ -136,27 +144,29 @@ var ErrUnreadable = errors.New("the workload cannot be measured")
 
 // Measure returns what an object uses. It returns ErrUnreadable for a custom resource without the configured fields.
 func (k *Kinds) Measure(kind *Kind, obj runtime.Object) (*Workload, error) {
-	w := &Workload{gates: k.gates, Covers: true}
-	var run []part
+	var c content
 	var err error
 	switch u, ok := obj.(*unstructured.Unstructured); {
 	case kind.Custom != nil && !ok:
 		return nil, fmt.Errorf("%w: got a %T", ErrUnreadable, obj)
 	case kind.Custom != nil:
-		w.parts, err = kind.Custom.parts(u.Object)
+		c.covers = true
+		c.parts, err = kind.Custom.parts(u.Object)
 	case ok:
 		var typed runtime.Object
 		if typed, err = typedOf(kind, u); err == nil {
-			w.parts, run, w.Covers, err = k.partsOf(typed)
+			c, err = k.contentOf(typed)
 		}
 	default:
-		w.parts, run, w.Covers, err = k.partsOf(obj)
+		c, err = k.contentOf(obj)
 	}
 	if err != nil {
 		return nil, err
 	}
-	w.Usage, w.Run = k.sum(w.parts), k.sum(run)
-	w.parts = append(w.parts, run...)
+	w := &Workload{
+		Usage: k.sum(c.parts), Run: k.sum(c.run), Spare: k.sum(c.spare), Covers: c.covers, Fixed: c.fixed,
+		parts: append(c.parts, c.run...), gates: k.gates,
+	}
 	one := generic.ObjectCountQuotaResourceNameFor(kind.GroupResource())
 	if _, ok := w.Usage[one]; !ok {
 		w.Usage[one] = *resource.NewQuantity(1, resource.DecimalSI)
@@ -164,7 +174,8 @@ func (k *Kinds) Measure(kind *Kind, obj runtime.Object) (*Workload, error) {
 	return w, nil
 }
 
-// sum returns what pods use together.
+// sum returns what pods use together. API servers do not validate the templates of custom resources, and no pod with a
+// negative request is ever created, so it must not make room for the other pods.
 func (k *Kinds) sum(parts []part) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, p := range parts {
@@ -172,6 +183,9 @@ func (k *Kinds) sum(parts []part) corev1.ResourceList {
 			continue
 		}
 		for name, q := range podusage.Of(p.pod, k.gates, k.clock) {
+			if q.Sign() < 0 {
+				continue
+			}
 			product := q.DeepCopy()
 			product.Mul(p.pods)
 			total := out[name]

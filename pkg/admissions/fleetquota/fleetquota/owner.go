@@ -1,0 +1,73 @@
+package fleetquota
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/pkg/admissions/fleetquota/workload"
+)
+
+// isCovered reports whether the usage of an object is a part of what its owner uses. Only those who may update the status
+// of the owner may make an object its dependent, or make a dependent larger: controllers may, and the users of namespaces
+// may not.
+//
+// released is true if an owner that stays has covered the object so far, and no owner covers it any more. Such an object
+// is charged like a new one, whoever releases it: the owner gets another one in its place.
+func (p *plugin) isCovered(ctx context.Context, r *admit.Request, obj, old runtime.Object, grows bool) (free, released bool, err error) {
+	owner, kind, err := p.ownerOf(obj)
+	if err != nil {
+		return false, false, err
+	}
+	was, wasKind, err := p.ownerOf(old)
+	if err != nil {
+		return false, false, err
+	}
+	changed := (owner == nil) != (was == nil) || owner != nil && owner.UID != was.UID
+	covers := false
+	if owner != nil {
+		if covers, err = p.census.Covers(ctx, kind, r.Namespace, owner); err != nil {
+			return false, false, err
+		}
+	}
+	switch {
+	case !covers && changed && was != nil:
+		released, err = p.census.Keeps(ctx, wasKind, r.Namespace, was)
+		return false, released, err
+	case !covers || !changed && !grows:
+		return covers, false, nil
+	}
+	switch controls, err := p.controls(ctx, r, kind, owner); {
+	case err != nil:
+		return false, false, err
+	case !controls:
+		return false, false, admit.Forbidden(r, fmt.Errorf("fleet quotas count %s %q with all its pods, so only its controller may add or enlarge objects that it owns: "+
+			"user %q cannot update %s/status", kind.Kind, owner.Name, r.UserInfo.Username, kind.GroupResource()))
+	}
+	return true, false, nil
+}
+
+func (p *plugin) ownerOf(obj runtime.Object) (*metav1.OwnerReference, *workload.Kind, error) {
+	if obj == nil {
+		return nil, nil, nil
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the metadata of the object: %w", err)
+	}
+	owner, kind := p.kinds.Owner(m)
+	return owner, kind, nil
+}
+
+func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.Kind, owner *metav1.OwnerReference) (bool, error) {
+	d, err := p.authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
+		Verb: "update", Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Subresource: "status", Namespace: r.Namespace, Name: owner.Name,
+	}))
+	return d.Allowed, err
+}
