@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -34,6 +36,7 @@ type ledgers struct {
 	allowances *store.Allowances
 	census     *census.Census
 	cached     cache.SharedIndexInformer
+	spaces     corev1listers.NamespaceLister
 	clock      clock.Clock
 	metrics    *decisions
 
@@ -65,6 +68,7 @@ func newLedgers(d admit.Deps, c config, hub *store.Quotas, found *census.Census)
 	}
 	l := &ledgers{
 		config: c, hub: hub, allowances: store.NewAllowances(d.Dynamic), census: found, cached: informer, clock: d.Clock, books: map[string]*book{},
+		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	l.metrics, err = newDecisions(d.Metrics, l)
 	return l, err
@@ -100,13 +104,22 @@ func (l *ledgers) book(quota string) *book {
 	b, ok := l.books[quota]
 	if !ok {
 		b = newBook(ledger.NewAccount(quota, l.allowances, l.hub, l.census, ledger.Options{
-			Cluster: l.config.Cluster.Name, Step: float64(l.config.ClaimStep) / 100, Heartbeat: l.config.ReportInterval.Duration,
+			Cluster: l.config.Cluster.Name, ID: l.id, Step: float64(l.config.ClaimStep) / 100, Heartbeat: l.config.ReportInterval.Duration,
 			PendingTimeout: l.config.RequestTimeout.Duration, Now: l.clock.Now, Pause: rest,
 			Observe: func(what string, err error) { l.metrics.wrote(quota, what, err) },
 		}), l.metrics)
 		l.books[quota] = b
 	}
 	return b
+}
+
+// id returns what distinguishes this cluster from another one with the same name, or "".
+func (l *ledgers) id() types.UID {
+	ns, err := l.spaces.Get(metav1.NamespaceSystem)
+	if err != nil {
+		return ""
+	}
+	return ns.UID
 }
 
 // all returns the books of all quotas.
@@ -148,29 +161,35 @@ func (l *ledgers) recount(ctx context.Context) {
 // syncHub keeps the accounts and the quotas of the hub together. It begins as soon as the accounts are known: until then
 // nothing is limited in a cluster that never had an account.
 func (l *ledgers) syncHub(ctx context.Context) {
-	if !cache.WaitForCacheSync(ctx.Done(), l.cached.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), l.cached.HasSynced, l.census.Synced) {
 		return
 	}
 	for {
-		l.syncOnce(ctx)
-		if pause.Random(ctx, 2*l.config.SyncInterval.Duration) != nil {
+		next := l.syncOnce(ctx)
+		if pause.Random(ctx, 2*next) != nil {
 			return
 		}
 	}
 }
 
-func (l *ledgers) syncOnce(ctx context.Context) {
+// syncOnce returns the mean time until the next call.
+func (l *ledgers) syncOnce(ctx context.Context) time.Duration {
 	log := klog.FromContext(ctx)
+	next := l.config.SyncInterval.Duration
 	quotas, err := l.hub.List(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			log.Error(err, "The hub of the fleet quotas does not answer")
 		}
-		return
+		return next
 	}
 	covered := map[string]bool{}
 	for _, q := range quotas {
+		next = ledger.Spread(q, next)
 		if !l.covers(q) {
+			if ledger.Has(q, l.config.Cluster.Name, l.id()) {
+				l.tryDrop(ctx, q.Name)
+			}
 			continue
 		}
 		covered[q.Name] = true
@@ -183,9 +202,14 @@ func (l *ledgers) syncOnce(ctx context.Context) {
 		if err != nil || covered[a.Name] {
 			continue
 		}
-		if err := l.drop(ctx, a.Name); err != nil && ctx.Err() == nil {
-			log.Error(err, "Could not drop a fleet quota that does not cover this cluster any more", "quota", a.Name)
-		}
+		l.tryDrop(ctx, a.Name)
+	}
+	return next
+}
+
+func (l *ledgers) tryDrop(ctx context.Context, quota string) {
+	if err := l.drop(ctx, quota); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Could not drop a fleet quota that does not cover this cluster any more", "quota", quota)
 	}
 }
 
@@ -223,7 +247,7 @@ func (l *ledgers) drop(ctx context.Context, quota string) error {
 	l.mu.Lock()
 	delete(l.books, quota)
 	l.mu.Unlock()
-	return ledger.Withdraw(ctx, l.hub, quota, l.config.Cluster.Name)
+	return ledger.Withdraw(ctx, l.hub, quota, l.config.Cluster.Name, l.id())
 }
 
 // amounts calls f for each amount of each account.

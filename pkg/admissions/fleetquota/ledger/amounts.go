@@ -17,12 +17,17 @@ func plus(a, b corev1.ResourceList) corev1.ResourceList {
 	for name, q := range a {
 		out[name] = q.DeepCopy()
 	}
-	for name, q := range b {
-		sum := out[name]
-		sum.Add(q)
-		out[name] = sum
-	}
+	addTo(out, b)
 	return out
+}
+
+// addTo adds the amounts of a list to those of sum.
+func addTo(sum, more corev1.ResourceList) {
+	for name, q := range more {
+		had := sum[name]
+		had.Add(q)
+		sum[name] = had
+	}
 }
 
 // minus returns the positive amounts of a - b.

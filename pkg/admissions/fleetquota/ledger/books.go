@@ -149,11 +149,7 @@ func find(q *quotav1alpha1.FleetQuota, cluster string) *quotav1alpha1.ClusterAll
 func claimed(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := range q.Status.Clusters {
-		for name, amount := range q.Status.Clusters[i].Allowance {
-			sum := out[name]
-			sum.Add(amount)
-			out[name] = sum
-		}
+		addTo(out, q.Status.Clusters[i].Allowance)
 	}
 	return out
 }
@@ -162,7 +158,7 @@ func claimed(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 func used(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := range q.Status.Clusters {
-		out = plus(out, q.Status.Clusters[i].Used)
+		addTo(out, q.Status.Clusters[i].Used)
 	}
 	return out
 }
@@ -190,7 +186,7 @@ func wantedByOthers(q *quotav1alpha1.FleetQuota, cluster string) corev1.Resource
 	out := corev1.ResourceList{}
 	for i := range q.Status.Clusters {
 		if c := &q.Status.Clusters[i]; c.Name != cluster && len(c.Wanted) > 0 {
-			out = plus(out, c.Wanted)
+			addTo(out, c.Wanted)
 		}
 	}
 	return out

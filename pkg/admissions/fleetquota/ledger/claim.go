@@ -117,8 +117,14 @@ func (a *Account) match(ctx context.Context, account *quotav1alpha1.FleetAllowan
 	}
 	e := find(q, a.Cluster)
 	if e == nil {
-		q.Status.Clusters = append(q.Status.Clusters, quotav1alpha1.ClusterAllowance{Name: a.Cluster, HeartbeatSeconds: int64(a.Heartbeat.Seconds())})
+		if err := room(q, a.Cluster); err != nil {
+			return false, err
+		}
+		q.Status.Clusters = append(q.Status.Clusters, quotav1alpha1.ClusterAllowance{Name: a.Cluster, HeartbeatSeconds: a.heartbeatSeconds(q)})
 		e = &q.Status.Clusters[len(q.Status.Clusters)-1]
+	}
+	if err := a.identify(e); err != nil {
+		return false, err
 	}
 	// A new account, and a hub or an account that was restored from a backup: a new sequence makes all that was read
 	// before void.

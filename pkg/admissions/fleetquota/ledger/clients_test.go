@@ -115,7 +115,7 @@ func (c *cluster) admit(ctx context.Context, id types.UID, from string, old, siz
 		default:
 			c.stats.decided[o]++
 		}
-		if o == ledger.Refused && c.world.used()+size-old <= c.limit {
+		if o == ledger.Refused && c.world.used+size-old <= c.limit {
 			c.stats.refusedWithRoom++
 		}
 		return o != ledger.Refused

@@ -65,9 +65,12 @@ type Demand struct {
 type Options struct {
 	// Cluster is the name of the own cluster.
 	Cluster string
+	// ID, unless nil, returns what distinguishes the cluster from another one with the same name by mistake, or "" if that
+	// is not known.
+	ID func() types.UID
 	// Step is the part of the limit that is claimed in addition to what is needed.
 	Step float64
-	// Heartbeat is the time between two reports to the hub.
+	// Heartbeat is the time between two reports to the hub. See Spread.
 	Heartbeat time.Duration
 	// PendingTimeout is the time after which a request that the API server has not stored is no longer expected. It is
 	// measured by each replica since it saw the request first.

@@ -78,7 +78,7 @@ func TestReclaim(t *testing.T) {
 func TestWithdraw(t *testing.T) {
 	h := hubOf(quotav1alpha1.ClusterAllowance{Name: "a", Sequence: 4}, quotav1alpha1.ClusterAllowance{Name: "b", Sequence: 5})
 	for range 2 {
-		if err := ledger.Withdraw(t.Context(), h, quotaName, "a"); err != nil {
+		if err := ledger.Withdraw(t.Context(), h, quotaName, "a", ""); err != nil {
 			t.Fatal(err)
 		}
 		if c := h.quota.Status.Clusters; len(c) != 1 || c[0].Name != "b" {

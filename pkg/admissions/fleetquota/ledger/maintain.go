@@ -101,13 +101,13 @@ func (a *Account) maintainOnce(ctx context.Context) (bool, error) {
 		numbered(q, e, account.Status.Sequence)
 		what = "return"
 	}
-	if what == "" && !a.due(e) {
+	if what == "" && !a.due(q, e) {
 		return false, nil
 	}
 	if what == "" {
 		what = "report"
 	}
-	a.report(account, e)
+	a.report(account, q, e)
 	if err := a.write(ctx, q, what); err != nil {
 		return apierrors.IsConflict(err), unlessConflict(err)
 	}
@@ -167,7 +167,7 @@ func (a *Account) lower(ctx context.Context, account *quotav1alpha1.FleetAllowan
 }
 
 // due reports whether it is time for the next report. Reports of other replicas count.
-func (a *Account) due(e *quotav1alpha1.ClusterAllowance) bool {
+func (a *Account) due(q *quotav1alpha1.FleetQuota, e *quotav1alpha1.ClusterAllowance) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.Now()
@@ -175,11 +175,11 @@ func (a *Account) due(e *quotav1alpha1.ClusterAllowance) bool {
 		a.beat, a.beaten = e.Heartbeat, now
 		return e.Heartbeat == 0
 	}
-	return now.Sub(a.beaten) >= a.Heartbeat
+	return now.Sub(a.beaten) >= Spread(q, a.Heartbeat)
 }
 
 // report writes the heartbeat and what is used into the entry of the cluster.
-func (a *Account) report(account *quotav1alpha1.FleetAllowance, e *quotav1alpha1.ClusterAllowance) {
+func (a *Account) report(account *quotav1alpha1.FleetAllowance, q *quotav1alpha1.FleetQuota, e *quotav1alpha1.ClusterAllowance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e.Heartbeat++
@@ -187,7 +187,7 @@ func (a *Account) report(account *quotav1alpha1.FleetAllowance, e *quotav1alpha1
 		e.Wanted = nil
 	}
 	a.refused = false
-	e.HeartbeatSeconds = int64(a.Heartbeat.Seconds())
+	e.HeartbeatSeconds = a.heartbeatSeconds(q)
 	e.Used = of(only(Charged(account), account.Spec.Hard), account.Spec.Hard)
 	a.beat, a.beaten = e.Heartbeat, a.Now()
 }
@@ -208,7 +208,8 @@ func Others(q *quotav1alpha1.FleetQuota, cluster string) (allowances, usage core
 	allowances, usage = corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range q.Status.Clusters {
 		if c := &q.Status.Clusters[i]; c.Name != cluster {
-			allowances, usage = plus(allowances, c.Allowance), plus(usage, c.Used)
+			addTo(allowances, c.Allowance)
+			addTo(usage, c.Used)
 		}
 	}
 	return only(allowances, q.Spec.Hard), only(usage, q.Spec.Hard)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
@@ -63,16 +64,29 @@ func Silence(c *quotav1alpha1.ClusterAllowance) time.Duration {
 	return missedReports * max(time.Duration(c.HeartbeatSeconds), 1) * time.Second
 }
 
-// Withdraw removes the entry of a cluster that the quota does not cover any more.
-func Withdraw(ctx context.Context, hub Hub, quota, cluster string) error {
-	q, err := hub.Get(ctx, quota)
-	if err != nil || find(q, cluster) == nil {
-		return unlessNotFound(err)
+// Withdraw removes the entry of a cluster that the quota does not cover any more, unless the entry is that of another
+// cluster with the same name.
+func Withdraw(ctx context.Context, hub Hub, quota, cluster string, id types.UID) error {
+	for {
+		q, err := hub.Get(ctx, quota)
+		if err != nil {
+			return unlessNotFound(err)
+		}
+		if !Has(q, cluster, id) {
+			return nil
+		}
+		q.Status.Clusters = slices.DeleteFunc(q.Status.Clusters, func(c quotav1alpha1.ClusterAllowance) bool { return c.Name == cluster })
+		total(q)
+		if _, err = hub.Update(ctx, q); !apierrors.IsConflict(err) {
+			return unlessNotFound(err)
+		}
 	}
-	q.Status.Clusters = slices.DeleteFunc(q.Status.Clusters, func(c quotav1alpha1.ClusterAllowance) bool { return c.Name == cluster })
-	total(q)
-	_, err = hub.Update(ctx, q)
-	return unlessNotFound(err)
+}
+
+// Has reports whether a quota has an entry of a cluster.
+func Has(q *quotav1alpha1.FleetQuota, cluster string, id types.UID) bool {
+	e := find(q, cluster)
+	return e != nil && (e.ID == "" || id == "" || e.ID == id)
 }
 
 func unlessNotFound(err error) error {

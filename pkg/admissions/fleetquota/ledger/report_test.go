@@ -17,7 +17,7 @@ import (
 
 var (
 	report  = flag.Bool("report", false, "simulate large fleets, and write the table and the plot in docs")
-	largest = flag.Int("clusters", 2000, "the largest fleet of the report")
+	largest = flag.Int("clusters", 3000, "the largest fleet of the report")
 )
 
 // row is one fleet of the report.
@@ -42,7 +42,7 @@ func large(clusters int, p policy) setting {
 func TestReport(t *testing.T) {
 	sizes := []int{10}
 	if *report {
-		sizes = slices.DeleteFunc([]int{10, 30, 100, 300, 1000, 2000}, func(n int) bool { return n > *largest })
+		sizes = slices.DeleteFunc([]int{10, 30, 100, 300, 1000, 3000}, func(n int) bool { return n > *largest })
 	}
 	var rows []row
 	for _, n := range sizes {
@@ -146,7 +146,7 @@ func plot(rows []row) []byte {
 		rate := math.Pow10(e)
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", left, y(rate), width-160, y(rate), left-6, y(rate)+4, rate)
 	}
-	for _, n := range []int{10, 30, 100, 300, 1000, 2000} {
+	for _, n := range []int{10, 30, 100, 300, 1000, 3000} {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%d</text>`+"\n", x(n), height-bottom+18, n)
 	}
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">clusters</text><text x="16" y="%d" transform="rotate(-90 16 %d)" text-anchor="middle">writes per second at the hub</text>`+"\n", (left+width-160)/2, height-10, height/2, height/2)

@@ -18,7 +18,7 @@ var (
 )
 
 // randomSetting returns a fleet with many faults. Most fleets are small, because a race needs few clusters and much
-// contention. Each hundredth fleet is large.
+// contention. Each hundredth fleet is large, and each thousandth one has thousands of clusters.
 func randomSetting(seed uint64) setting {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s := setting{
@@ -30,6 +30,9 @@ func randomSetting(seed uint64) setting {
 	}
 	if seed%100 == 0 {
 		s.clusters, s.replicas, s.limit, s.duration, s.every = 60, 2, 900, 30*time.Second, 5*time.Second
+	}
+	if seed%1000 == 0 {
+		s.clusters, s.limit, s.every = 2000+rng.IntN(1000), 30_000, 20*time.Second
 	}
 	return s
 }
@@ -84,7 +87,7 @@ func (w *world) recover() {
 	}
 	// One cluster asks for all that is left, until it gets it.
 	c := w.clusters[0]
-	rest := w.limit - w.used()
+	rest := w.limit - w.used
 	if rest == 0 {
 		return
 	}

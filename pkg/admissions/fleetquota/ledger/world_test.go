@@ -77,6 +77,8 @@ type world struct {
 	hub      hub
 	clusters []*cluster
 	stats    stats
+	// used is what all stored workloads use.
+	used int64
 	// threads are those that have not ended.
 	threads map[*thread]bool
 	// unchecked is true when a test breaks an invariant on purpose.
@@ -241,15 +243,6 @@ func newWorld(s setting) *world {
 	return w
 }
 
-// used returns what all stored workloads use.
-func (w *world) used() int64 {
-	var sum int64
-	for _, c := range w.clusters {
-		sum += c.used
-	}
-	return sum
-}
-
 // check checks the invariants after a change of a cluster or of the hub.
 func (w *world) check(c *cluster) {
 	if w.policy == staticShares || w.unchecked {
@@ -260,7 +253,7 @@ func (w *world) check(c *cluster) {
 			w.broken = fmt.Sprintf("at %v: ", w.now) + fmt.Sprintf(format, args...)
 		}
 	}
-	used := w.used()
+	used := w.used
 	if used > w.limit {
 		fail("the workloads use %d of %d CPUs", used, w.limit)
 	}
@@ -294,7 +287,7 @@ func (w *world) count() {
 	took := (w.now - w.stats.lastChange).Seconds()
 	w.stats.usedTime += took * float64(w.stats.lastUsed)
 	w.stats.limitTime += took * float64(w.limit)
-	w.stats.lastChange, w.stats.lastUsed = w.now, w.used()
+	w.stats.lastChange, w.stats.lastUsed = w.now, w.used
 }
 
 // clock returns the time of a process, whose clock is wrong and runs at another rate.

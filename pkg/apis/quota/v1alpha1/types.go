@@ -51,6 +51,8 @@ type Summary struct {
 // ClusterAllowance is the share of one cluster.
 type ClusterAllowance struct {
 	Name string `json:"name"`
+	// ID is the UID of the namespace kube-system of the cluster, so that two clusters with the same name are noticed.
+	ID types.UID `json:"id,omitempty"`
 	// Allowance is what the cluster may use without asking again.
 	Allowance corev1.ResourceList `json:"allowance,omitempty"`
 	// Sequence grows with each change of the allowance. No two allowances of a quota ever have the same sequence.

@@ -1,0 +1,71 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+const (
+	// spacing is the mean time between two reports of all clusters of a quota, at least.
+	spacing = 100 * time.Millisecond
+	// maxStatus bounds the status of a quota in bytes. etcd stores objects of 1.5 MiB by default.
+	maxStatus = 1_400_000
+	// entrySize is the largest size of an entry without its name and its amounts, in bytes, and amountSize that of an amount
+	// without the name of its resource.
+	entrySize, amountSize = 220, 30
+)
+
+// ErrFull says that the status of a quota has no room for another cluster.
+var ErrFull = errors.New("the quota has no room for another cluster: use several quotas, each for some of the clusters")
+
+// ErrSameName says that another cluster uses the name of this one.
+var ErrSameName = errors.New("another cluster has the same name")
+
+// Spread returns an interval that is stretched in a large fleet: all clusters write and read the same object, whose size
+// grows with their number.
+func Spread(q *quotav1alpha1.FleetQuota, interval time.Duration) time.Duration {
+	return max(interval, time.Duration(len(q.Status.Clusters))*spacing)
+}
+
+func (a *Account) heartbeatSeconds(q *quotav1alpha1.FleetQuota) int64 {
+	return int64(Spread(q, a.Heartbeat).Seconds())
+}
+
+// room returns ErrFull if a new entry could make the status too large for etcd. Then the clusters that are in it could not
+// return anything either.
+func room(q *quotav1alpha1.FleetQuota, cluster string) error {
+	amounts := 0
+	for name := range q.Spec.Hard {
+		amounts += len(name) + amountSize
+	}
+	// Besides the entries: the limits, the two sums, and the three texts.
+	size := 6*amounts + 3*amounts + entrySize + len(cluster)
+	for i := range q.Status.Clusters {
+		size += 3*amounts + entrySize + len(q.Status.Clusters[i].Name)
+	}
+	if size > maxStatus {
+		return fmt.Errorf("fleet quota %s with %d clusters: %w", q.Name, len(q.Status.Clusters), ErrFull)
+	}
+	return nil
+}
+
+// identify returns ErrSameName if an entry belongs to another cluster. Two clusters that share an entry would use its
+// allowance twice.
+func (a *Account) identify(e *quotav1alpha1.ClusterAllowance) error {
+	if a.ID == nil {
+		return nil
+	}
+	id := a.ID()
+	if id == "" || id == e.ID {
+		return nil
+	}
+	if e.ID != "" {
+		return fmt.Errorf("fleet quota %s: cluster %s: %w: its kube-system namespace has the UID %s, and that of this cluster %s; "+
+			"if this cluster replaces it, take its allowance back first (postern fleetquota reclaim)", a.name, e.Name, ErrSameName, e.ID, id)
+	}
+	e.ID = id
+	return nil
+}
