@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,26 +39,6 @@ var Plugin = &admit.Plugin{
 		access.Review(),
 	},
 	New: newHandler,
-}
-
-// rules returns the rules of the kinds: new objects, changed ones, and other numbers of replicas.
-func rules(kinds []workload.Kind) []admit.Rule {
-	var out []admit.Rule
-	for _, kind := range kinds {
-		r := admit.Rule{Phase: admit.Validating, Group: kind.Group, Versions: []string{kind.Version}, Resources: []string{kind.Resource}}
-		r.Operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update}
-		out = append(out, r)
-		r.Operations = []admissionv1.Operation{admissionv1.Update}
-		switch {
-		case kind.Resource == "pods":
-			r.Resources = []string{"pods/resize"}
-			out = append(out, r)
-		case kind.Scale != "":
-			r.Resources = []string{kind.Resource + "/scale"}
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 type plugin struct {

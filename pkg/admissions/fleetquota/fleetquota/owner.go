@@ -3,6 +3,7 @@ package fleetquota
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -65,7 +66,14 @@ func (p *plugin) ownerOf(obj runtime.Object) (*metav1.OwnerReference, *workload.
 	return owner, kind, nil
 }
 
+// controls reports whether the user is a controller of Kubernetes that makes such objects for the owner, or may update the
+// status of the owner.
 func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.Kind, owner *metav1.OwnerReference) (bool, error) {
+	if slices.ContainsFunc(makers(r.Resource.Resource), func(m maker) bool {
+		return m.apiVersion == owner.APIVersion && m.kind == owner.Kind && (r.UserInfo.Username == controllerUser+m.controller || r.UserInfo.Username == sharedUser)
+	}) {
+		return true, nil
+	}
 	d, err := p.authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
 		Verb: "update", Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Subresource: "status", Namespace: r.Namespace, Name: owner.Name,
 	}))
