@@ -31,6 +31,10 @@ func (p *plugin) isCovered(ctx context.Context, r *admit.Request, obj, old runti
 		return false, false, err
 	}
 	changed := (owner == nil) != (was == nil) || owner != nil && owner.UID != was.UID
+	if (old == nil || !changed) && owner != nil && isMaker(r, owner) {
+		// As for the match conditions: if the owner is gone, the next count includes the object until it is deleted.
+		return true, false, nil
+	}
 	covers := false
 	if owner != nil {
 		if covers, err = p.census.Covers(ctx, kind, r.Namespace, owner); err != nil {
@@ -69,13 +73,18 @@ func (p *plugin) ownerOf(obj runtime.Object) (*metav1.OwnerReference, *workload.
 // controls reports whether the user is a controller of Kubernetes that makes such objects for the owner, or may update the
 // status of the owner.
 func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.Kind, owner *metav1.OwnerReference) (bool, error) {
-	if slices.ContainsFunc(makers(r.Resource.Resource), func(m maker) bool {
-		return m.apiVersion == owner.APIVersion && m.kind == owner.Kind && (r.UserInfo.Username == controllerUser+m.controller || r.UserInfo.Username == sharedUser)
-	}) {
+	if isMaker(r, owner) {
 		return true, nil
 	}
 	d, err := p.authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{
 		Verb: "update", Group: kind.Group, Version: kind.Version, Resource: kind.Resource, Subresource: "status", Namespace: r.Namespace, Name: owner.Name,
 	}))
 	return d.Allowed, err
+}
+
+// isMaker reports whether the user is the controller of Kubernetes that makes such objects for the owner.
+func isMaker(r *admit.Request, owner *metav1.OwnerReference) bool {
+	return slices.ContainsFunc(makers(r.Resource.Resource), func(m maker) bool {
+		return m.apiVersion == owner.APIVersion && m.kind == owner.Kind && (r.UserInfo.Username == controllerUser+m.controller || r.UserInfo.Username == sharedUser)
+	})
 }
