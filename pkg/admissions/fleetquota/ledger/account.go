@@ -19,7 +19,7 @@ const (
 	// minPause and maxPause bound the pause after a conflict with another writer.
 	minPause = 5 * time.Millisecond
 	maxPause = 250 * time.Millisecond
-	// maxPending bounds the entries of an account, because etcd bounds the size of an object.
+	// maxPending bounds the entries of an account. maxStatus bounds their size.
 	maxPending = 2000
 	// attempts is how often a claim is repeated whose result other requests of the cluster have used.
 	attempts = 3
@@ -143,7 +143,7 @@ func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, err
 	err := a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
 		rest = nil
 		before := len(next.Status.Pending)
-		full = before+len(demands) > maxPending
+		full = before+len(demands) > maxPending || pendingSize(next, demands) > maxStatus
 		if full {
 			return false
 		}

@@ -15,9 +15,9 @@ import (
 // Charged returns what is charged to an account: at least what all workloads of the cluster use, including those that
 // are admitted and not stored yet.
 func Charged(a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
-	out := a.Status.Counted
+	out := plus(a.Status.Counted, nil)
 	for i := range a.Status.Pending {
-		out = plus(out, a.Status.Pending[i].Extra)
+		addTo(out, a.Status.Pending[i].Extra)
 	}
 	return out
 }

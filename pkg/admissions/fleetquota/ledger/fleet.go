@@ -11,11 +11,13 @@ import (
 const (
 	// spacing is the mean time between two reports of all clusters of a quota, at least.
 	spacing = 100 * time.Millisecond
-	// maxStatus bounds the status of a quota in bytes. etcd stores objects of 1.5 MiB by default.
+	// maxStatus bounds the status of a quota, and the entries of an account, in bytes. etcd stores objects of 1.5 MiB by default.
 	maxStatus = 1_400_000
 	// entrySize is the largest size of an entry without its name and its amounts, in bytes, and amountSize that of an amount
 	// without the name of its resource.
 	entrySize, amountSize = 220, 30
+	// pendingBase is the largest size of an entry of an account without its texts and amounts, in bytes.
+	pendingBase = 180
 )
 
 // ErrFull says that the status of a quota has no room for another cluster.
@@ -68,4 +70,23 @@ func (a *Account) identify(e *quotav1alpha1.ClusterAllowance) error {
 	}
 	e.ID = id
 	return nil
+}
+
+// pendingSize returns the largest size of the entries of an account with those of demands, in bytes.
+func pendingSize(a *quotav1alpha1.FleetAllowance, demands []*Demand) int {
+	limits := 0
+	for name := range a.Spec.Hard {
+		limits += len(name) + amountSize
+	}
+	size := 0
+	add := func(p *quotav1alpha1.Pending) {
+		size += pendingBase + 2*limits + len(p.Request) + len(p.Version) + len(p.Group) + len(p.Resource) + len(p.Namespace) + len(p.Name) + len(p.UID) + len(p.From)
+	}
+	for i := range a.Status.Pending {
+		add(&a.Status.Pending[i])
+	}
+	for _, d := range demands {
+		add(&d.Pending)
+	}
+	return size
 }

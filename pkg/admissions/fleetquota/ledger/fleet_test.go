@@ -173,6 +173,45 @@ func TestFullQuota(t *testing.T) {
 	}
 }
 
+// TestFullAccount admits requests with the largest entries, none of which is stored, until the account is full. Then the
+// account is smaller than what etcd stores.
+func TestFullAccount(t *testing.T) {
+	hard, usage := corev1.ResourceList{}, corev1.ResourceList{}
+	for i := range 8 {
+		name := corev1.ResourceName("requests.example.com/gpu-" + version(int64(10+i)))
+		hard[name], usage[name] = resource.MustParse("1E"), resource.MustParse("100000000000001m")
+	}
+	local, a := accountOf(hubOf(), "east", "id")
+	local.Spec.Hard, local.Status.Allowance = hard, hard
+	long := func(n, i int) string { return strings.Repeat("x", n-5) + fmt.Sprintf("%05d", i) }
+	admitted := 0
+	for {
+		var batch []*ledger.Demand
+		for i := range 50 {
+			batch = append(batch, &ledger.Demand{Pending: quotav1alpha1.Pending{
+				Request: types.UID(long(36, admitted+i)), Group: long(100, 0), Version: "v1", Resource: long(63, 0), Namespace: long(63, 0), Name: long(253, 0),
+				UID: types.UID(long(36, admitted+i)), From: "12345678901234567890", Usage: usage,
+			}})
+		}
+		rest, err := a.Charge(t.Context(), batch)
+		if err != nil && strings.Contains(err.Error(), "too many requests") {
+			break
+		}
+		if err != nil || len(rest) > 0 {
+			t.Fatalf("After %d requests: got %d and %v", admitted, len(rest), err)
+		}
+		admitted += len(batch)
+	}
+	text, err := json.Marshal(local.FleetAllowance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d requests, %d bytes", admitted, len(text))
+	if len(text) > 1536<<10 || admitted < 500 {
+		t.Errorf("Got %d requests and %d bytes, want at least 500 requests and at most 1.5 MiB", admitted, len(text))
+	}
+}
+
 // TestSpread stretches the intervals of large fleets only.
 func TestSpread(t *testing.T) {
 	q := &quotav1alpha1.FleetQuota{}
