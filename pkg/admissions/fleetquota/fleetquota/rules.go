@@ -52,8 +52,10 @@ func makers(resource string) []maker {
 	switch resource {
 	case "pods":
 		return []maker{
-			{"replicaset-controller", "apps/v1", "ReplicaSet"}, {"statefulset-controller", "apps/v1", "StatefulSet"},
-			{"daemon-set-controller", "apps/v1", "DaemonSet"}, {"job-controller", "batch/v1", "Job"},
+			{"replicaset-controller", "apps/v1", "ReplicaSet"},
+			{"statefulset-controller", "apps/v1", "StatefulSet"},
+			{"daemon-set-controller", "apps/v1", "DaemonSet"},
+			{"job-controller", "batch/v1", "Job"},
 		}
 	case "replicasets":
 		return []maker{{"deployment-controller", "apps/v1", "Deployment"}}
