@@ -17,7 +17,7 @@ import (
 
 var (
 	report  = flag.Bool("report", false, "simulate large fleets, and write the table and the plot in docs")
-	largest = flag.Int("clusters", 3000, "the largest fleet of the report")
+	largest = flag.Int("clusters", 1000, "the largest fleet of the report")
 )
 
 // row is one fleet of the report.
