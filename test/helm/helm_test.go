@@ -42,6 +42,10 @@ type values = map[string]any
 // render renders the templates of the chart in a namespace, and returns the text of each by its name. It fails if the
 // schema refuses the values.
 func render(c *chart.Chart, namespace string, v values) (map[string]string, error) {
+	return renderWith(c, namespace, v, engine.Render)
+}
+
+func renderWith(c *chart.Chart, namespace string, v values, rendering func(*chart.Chart, chartutil.Values) (map[string]string, error)) (map[string]string, error) {
 	if err := chartutil.ProcessDependencies(c, v); err != nil {
 		return nil, err
 	}
@@ -50,7 +54,7 @@ func render(c *chart.Chart, namespace string, v values) (map[string]string, erro
 	if err != nil {
 		return nil, err
 	}
-	texts, err := engine.Render(c, all)
+	texts, err := rendering(c, all)
 	out := map[string]string{}
 	for name, text := range texts {
 		out[filepath.Base(name)] = text

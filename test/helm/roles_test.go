@@ -7,8 +7,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/pkg/admissions"
@@ -105,6 +112,80 @@ func TestRoles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRemovedPluginsKeepTheirRules upgrades a release in a cluster that has its roles. The replicas of the release run until
+// the rollout has ended, so their plugins keep their rules until the next upgrade.
+func TestRemovedPluginsKeepTheirRules(t *testing.T) {
+	for _, ns := range []string{namespace, "elsewhere"} {
+		t.Run(ns, func(t *testing.T) {
+			var cluster stored
+			upgrade := func(plugins ...any) []string {
+				texts, err := renderWith(load(t), ns, values{"plugins": plugins}, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
+					return engine.RenderWithClientProvider(c, v, &cluster)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				cluster.apply(t, texts["rbac.yaml"])
+				return flat(t, texts["rbac.yaml"])
+			}
+			alone := func(plugins ...any) []string {
+				return flat(t, mustRender(t, ns, values{"plugins": plugins})["rbac.yaml"])
+			}
+			for _, step := range []struct {
+				name      string
+				got, want []string
+			}{
+				{"the installation", upgrade("Priority", "PodNodeSelector"), alone("Priority", "PodNodeSelector")},
+				{"an upgrade to another plugin", upgrade("LimitRanger"), alone("Priority", "PodNodeSelector", "LimitRanger")},
+				{"the same upgrade again", upgrade("LimitRanger"), alone("LimitRanger")},
+				{"an upgrade to no plugin", upgrade(), alone("LimitRanger")},
+				{"the last upgrade", upgrade(), alone()},
+			} {
+				if diff := cmp.Diff(step.want, step.got); diff != "" {
+					t.Errorf("After %s the roles differ (- want, + got):\n%s", step.name, diff)
+				}
+			}
+			cluster.annotate("NoPlugin,Priority")
+			if diff := cmp.Diff(alone("Priority"), upgrade()); diff != "" {
+				t.Errorf("With an unknown plugin in the annotation the roles differ (- want, + got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// stored is a cluster with the ClusterRoles of a release.
+type stored []runtime.Object
+
+// apply replaces the objects of the cluster.
+func (s *stored) apply(t *testing.T, text string) {
+	t.Helper()
+	*s = nil
+	for _, doc := range documents(t, text) {
+		var u unstructured.Unstructured
+		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if u.GetKind() == "ClusterRole" {
+			*s = append(*s, &u)
+		}
+	}
+}
+
+func (s *stored) annotate(plugins string) {
+	for _, o := range *s {
+		o.(*unstructured.Unstructured).SetAnnotations(map[string]string{"postern.dev/plugins": plugins})
+	}
+}
+
+// GetClientFor implements engine.ClientProvider.
+func (s *stored) GetClientFor(_, kind string) (dynamic.NamespaceableResourceInterface, bool, error) {
+	if kind != "ClusterRole" {
+		return nil, false, fmt.Errorf("the chart looks for a %s", kind)
+	}
+	client := fake.NewSimpleDynamicClient(runtime.NewScheme(), *s...)
+	return client.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles")), false, nil
 }
 
 func everyPlugin() []any {
