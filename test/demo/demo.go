@@ -37,6 +37,7 @@ type demo struct {
 	out     io.Writer
 	set     *example.Set
 	folder  string
+	roles   string // Postern's roles in YAML
 	control *controlplane.ControlPlane
 	images  *process.Process // the image policy backend, if a plugin needs it
 	postern *postern
@@ -101,6 +102,9 @@ func (d *demo) load() error {
 // start starts all programs in the order of their dependencies, and applies the examples.
 func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*result, error) {
 	if err := d.buildPostern(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.printRoles(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.startControlPlane(ctx, fail); err != nil {

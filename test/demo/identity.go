@@ -36,17 +36,26 @@ func (d *demo) define(ctx context.Context) error {
 	return err
 }
 
+// printRoles has Postern print its roles, before anything is started. It fails if a plugin does not exist.
+func (d *demo) printRoles(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, d.options.postern, "rbac", "--enable-admission-plugins="+strings.Join(d.plugins, ",")) //nolint:gosec // It is our binary.
+	var said strings.Builder
+	cmd.Stderr = &said
+	roles, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("printing postern's roles: %w: %s", err, strings.TrimSpace(said.String()))
+	}
+	d.roles = string(roles)
+	return nil
+}
+
 // identify creates Postern's namespace and service account with the roles that the rbac command prints, and
 // returns a kubeconfig for that account. So the demo shows that these rights are sufficient.
 func (d *demo) identify(ctx context.Context) (string, error) {
 	if _, err := d.kubectl(ctx, identity, "apply", "-f", "-"); err != nil {
 		return "", err
 	}
-	roles, err := exec.CommandContext(ctx, d.options.postern, "rbac", "--enable-admission-plugins="+strings.Join(d.plugins, ",")).Output() //nolint:gosec // It is our binary.
-	if err != nil {
-		return "", fmt.Errorf("printing postern's roles: %w", err)
-	}
-	if _, err := d.kubectl(ctx, string(roles), "apply", "-f", "-"); err != nil {
+	if _, err := d.kubectl(ctx, d.roles, "apply", "-f", "-"); err != nil {
 		return "", err
 	}
 	token, err := d.kubectl(ctx, "", "create", "token", serviceAccount, "-n", namespace, "--duration="+tokenLife)
