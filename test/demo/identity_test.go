@@ -11,7 +11,7 @@ import (
 func TestUnknownPlugin(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "postern")
 	script := "#!/bin/sh\ncase $2 in *=Known) echo 'kind: ClusterRole';; *) echo \"postern: ${2#*=}: there is no such plugin\" >&2; exit 2;; esac\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // A program.
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	d := &demo{options: options{postern: program, plugins: []string{"Known"}}}
