@@ -12,47 +12,14 @@ package patch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
-
-// operation is one operation of a patch.
-type operation struct {
-	op, path string
-	value    []byte // JSON, or nil.
-}
-
-// encode returns the JSON of a patch. json.Marshal would check and copy each value once more.
-func encode(ops []operation) ([]byte, error) {
-	size := 2
-	for _, o := range ops {
-		size += len(`{"op":"replace","path":"","value":},`) + len(o.path) + len(o.value)
-	}
-	out := append(make([]byte, 0, size), '[')
-	for i, o := range ops {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		path, err := json.Marshal(o.path)
-		if err != nil {
-			return nil, fmt.Errorf("encoding the path %q: %w", o.path, err)
-		}
-		out = append(append(append(out, `{"op":"`...), o.op...), `","path":`...)
-		out = append(out, path...)
-		if o.value != nil {
-			out = append(append(out, `,"value":`...), o.value...)
-		}
-		out = append(out, '}')
-	}
-	return append(out, ']'), nil
-}
 
 // Diff returns the patch that turns raw into the encoding of after, or nil if
 // before and after are equal. before must have been decoded from raw. Diff returns
@@ -79,51 +46,55 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	if c == nil {
 		return nil, nil
 	}
-	w := walk{check: ctx.Err}
-	if err := w.value(place{source: sourceOf(raw), before: b, after: a, change: c}); err != nil || len(w.ops) == 0 {
+	w := walk{check: ctx.Err, out: append(make([]byte, 0, firstBytes), '[')}
+	if err := w.value(place{source: sourceOf(raw), before: b, after: a, change: c}); err != nil || w.operations == 0 {
 		return nil, err
 	}
-	return encode(w.ops)
+	return append(w.out, ']'), nil
 }
+
+// firstBytes is the first capacity for a patch. A mount of a token in two containers takes half of it.
+const firstBytes = 1 << 10
 
 // walk is one comparison.
 type walk struct {
 	// check returns an error when the caller no longer waits for the patch.
 	check func() error
-	ops   []operation
+	// out is the JSON of the patch so far, without its end, and operations the number of operations in it.
+	out        []byte
+	operations int
 }
 
 // emit adds an operation with the JSON of v as its value.
-func (w *walk) emit(op, path string, v reflect.Value) error {
-	data, err := marshal(v)
-	if err != nil {
+func (w *walk) emit(op, path string, v reflect.Value) (err error) {
+	w.begin(op, path)
+	if w.out, err = shapeOf(v.Type()).appendJSON(append(w.out, `,"value":`...), addressed(v)); err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}
-	w.ops = append(w.ops, operation{op: op, path: path, value: data})
+	w.out = append(w.out, '}')
 	return nil
 }
 
-// marshal returns the JSON of v. Most values are strings, which need no escapes, and numbers.
-func marshal(v reflect.Value) ([]byte, error) {
-	if shapeOf(v.Type()).isPlain {
-		switch v.Kind() {
-		case reflect.Bool:
-			return strconv.AppendBool(nil, v.Bool()), nil
-		case reflect.Int32, reflect.Int64:
-			return strconv.AppendInt(nil, v.Int(), 10), nil
-		case reflect.String:
-			if s := v.String(); rawjson.Ordinary([]byte(s)) == len(s) && !strings.ContainsAny(s, "<>&") {
-				return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"'), nil
-			}
-		default:
-		}
-	}
-	return json.Marshal(boxed(v))
+// add adds an operation that adds a value of the document at path.
+func (w *walk) add(path string, value rawjson.Value) {
+	w.begin("add", path)
+	w.out = append(append(append(w.out, `,"value":`...), value...), '}')
 }
 
 // remove adds an operation that removes the value at path.
 func (w *walk) remove(path string) {
-	w.ops = append(w.ops, operation{op: "remove", path: path})
+	w.begin("remove", path)
+	w.out = append(w.out, '}')
+}
+
+// begin adds the start of an operation.
+func (w *walk) begin(op, path string) {
+	if w.operations > 0 {
+		w.out = append(w.out, ',')
+	}
+	w.operations++
+	w.out = append(append(append(w.out, `{"op":"`...), op...), `","path":`...)
+	w.out = appendText(w.out, path)
 }
 
 // place is a value before and after the change, at a path of the document.
@@ -173,7 +144,7 @@ func (w *walk) structure(p place) error {
 		f := &fields[part.index]
 		after := fieldAt(p.after, f.index)
 		err := w.member(member{place{
-			path: p.path + "/" + escape(f.name), source: p.source.field(f.name),
+			path: p.path + f.token, source: p.source.field(f.name),
 			before: fieldAt(p.before, f.index), after: after, change: part.change, field: f,
 		}, !f.omitted(after)})
 		if err != nil {

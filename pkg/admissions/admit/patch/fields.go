@@ -15,9 +15,11 @@ import (
 // encodes to.
 type field struct {
 	name                string
+	token               string // The name in a path, with the slash before it.
 	index               []int
 	typ                 reflect.Type
 	omitEmpty, omitZero bool
+	isQuoted            bool // The tag has the option string.
 	mergeKey            string
 }
 
@@ -110,8 +112,9 @@ func readFields(t reflect.Type, prefix []int) []field {
 		default:
 			opts := strings.Split(options, ",")
 			out = append(out, field{
-				name: cmp.Or(name, sf.Name), index: index, typ: sf.Type, mergeKey: sf.Tag.Get("patchMergeKey"),
+				name: cmp.Or(name, sf.Name), token: "/" + escape(cmp.Or(name, sf.Name)), index: index, typ: sf.Type, mergeKey: sf.Tag.Get("patchMergeKey"),
 				omitEmpty: slices.Contains(opts, "omitempty"), omitZero: slices.Contains(opts, "omitzero"),
+				isQuoted: slices.Contains(opts, "string"),
 			})
 		}
 	}

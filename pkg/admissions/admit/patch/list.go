@@ -49,7 +49,7 @@ func (w *walk) list(l list) error {
 		return nil
 	}
 	al := align(l, id)
-	start, bounded := len(w.ops), false
+	start, bounded := *w, false
 	j := l.after.Len() - 1
 	for i := l.before.Len(); i >= 0; i-- {
 		if i < l.before.Len() {
@@ -68,9 +68,9 @@ func (w *walk) list(l list) error {
 				return err
 			}
 		}
-		if !bounded && len(w.ops)-start > maxOperations {
+		if !bounded && w.operations-start.operations > maxOperations {
 			if !l.anyUnknown() {
-				w.ops = w.ops[:start]
+				w.out, w.operations = w.out[:len(start.out)], start.operations
 				return w.emit("replace", l.path, l.after)
 			}
 			bounded = true
@@ -121,7 +121,7 @@ const fewItems = 16
 
 // inside compares item i before the change with item j after it.
 func (w *walk) inside(l list, i, j int) error {
-	p := place{path: l.item(i), source: l.source.item(i), before: l.before.Index(i), after: l.after.Index(j)}
+	p := place{before: l.before.Index(i), after: l.after.Index(j)}
 	if i == j && len(l.change.parts) > 0 {
 		p.change = l.change.at(i)
 	} else {
@@ -130,6 +130,7 @@ func (w *walk) inside(l list, i, j int) error {
 	if p.change == nil {
 		return nil
 	}
+	p.path, p.source = l.item(i), l.source.item(i)
 	if _, isSet := p.source.has(p.before); !isSet {
 		if equal(p.before, p.after) {
 			return nil
@@ -146,7 +147,7 @@ func (w *walk) insert(l list, i, j, origin int) error {
 	if origin < 0 || l.source.at(origin).IsNull() {
 		return w.emit("add", l.item(i), l.after.Index(j))
 	}
-	w.ops = append(w.ops, operation{op: "add", path: l.item(i), value: l.source.at(origin)})
+	w.add(l.item(i), l.source.at(origin))
 	p := place{path: l.item(i), source: l.source.item(origin), before: l.before.Index(origin), after: l.after.Index(j)}
 	if p.change = changeOf(p.before, p.after); p.change == nil {
 		return nil

@@ -31,12 +31,14 @@ type shape struct {
 	fields []shapedField
 	// leaf says that the value is compared as a whole.
 	leaf bool
-	// isPlain says that the type has no methods, so that package json encodes it by its kind.
+	// isPlain says that appendJSON needs not leave the values to package json.
 	isPlain bool
 }
 
 // shapedField is a field at an offset in bytes.
 type shapedField struct {
+	*field // Nil for a field of a leaf.
+
 	offset uintptr
 	shape  *shape
 }
@@ -61,7 +63,7 @@ func (sh shaper) shape(t reflect.Type) *shape {
 	if s, ok := sh[t]; ok {
 		return s
 	}
-	s := &shape{typ: t, size: t.Size(), form: formOf(t), leaf: isLeaf(t), isPlain: reflect.PointerTo(t).NumMethod() == 0}
+	s := &shape{typ: t, size: t.Size(), form: formOf(t), leaf: isLeaf(t), isPlain: isPlain(t)}
 	sh[t] = s
 	switch s.form {
 	case pointer, slice:
@@ -77,17 +79,19 @@ func (sh shaper) fields(t reflect.Type) []shapedField {
 	var out []shapedField
 	if isLeaf(t) {
 		for f := range t.Fields() {
-			out = append(out, shapedField{f.Offset, sh.shape(f.Type)})
+			out = append(out, shapedField{offset: f.Offset, shape: sh.shape(f.Type)})
 		}
 		return out
 	}
-	for _, f := range fieldsOf(t).all {
+	all := fieldsOf(t).all
+	for i := range all {
+		f := &all[i]
 		in, offset := t, uintptr(0)
 		for _, i := range f.index {
 			offset += in.Field(i).Offset
 			in = in.Field(i).Type
 		}
-		out = append(out, shapedField{offset, sh.shape(in)})
+		out = append(out, shapedField{f, offset, sh.shape(in)})
 	}
 	return out
 }
