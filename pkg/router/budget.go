@@ -101,11 +101,16 @@ func (b *budget) try(owner string, ceiling, n int64) (fits bool, freed <-chan st
 	return true, nil
 }
 
-// isAmpleFor reports whether less than a quarter of the budget would be used with n more bytes.
-func (b *budget) isAmpleFor(n int64) bool {
+// takeOfPlenty takes n bytes for an owner if all owners hold less than a quarter of the budget then.
+func (b *budget) takeOfPlenty(owner string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.size == 0 || b.used+n < b.size/4
+	if b.size > 0 && b.used+n >= b.size/4 {
+		return false
+	}
+	b.used += n
+	b.owned[owner] += n
+	return true
 }
 
 // give returns bytes that take took.

@@ -15,6 +15,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/pkg/router"
@@ -117,7 +119,7 @@ func TestMoreThanThereIs(t *testing.T) {
 func TestBoundWhileMemoryIsAmple(t *testing.T) {
 	release := make(chan struct{})
 	svc := heavy(1<<20, release)
-	svc.Bound = func(*admissionv1.AdmissionRequest) int64 { return 10 << 20 }
+	svc.Bound = func([]byte) int64 { return 10 << 20 }
 	s := serveLimited(t, router.Limits{Bytes: 100 << 20}, svc)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -234,5 +236,55 @@ func TestValuesThatCannotBeStored(t *testing.T) {
 	a := serve(t, service(allow)).post(t, "/pods/mutate", io.MultiReader(strings.NewReader(many)))
 	if !response(t, a, "u").Allowed {
 		t.Errorf("Got %s, want a text with commas allowed", a.body)
+	}
+}
+
+// TestObjectsAreDecodedWhileMemoryIsAmple checks in which requests the router decodes the objects.
+func TestObjectsAreDecodedWhileMemoryIsAmple(t *testing.T) {
+	for _, c := range []struct {
+		name, object string
+		bound        int64
+		kind         string
+		want         bool
+	}{
+		{"memory is ample", `{"metadata":{"name":"a"}}`, 1 << 20, "ConfigMap", true},
+		{"memory is not ample", `{"metadata":{"name":"a"}}`, 15 << 20, "ConfigMap", false},
+		{"the object is large", `{"metadata":{"name":"a"}}`, 17 << 20, "ConfigMap", false},
+		{"an unknown kind", `{"metadata":{"name":"a"}}`, 1 << 20, "Custom", false},
+		{"an object that is not plain", `{"metadata":{"name":"a","name":"a"}}`, 1 << 20, "ConfigMap", false},
+		{"an object that is none", `"text"`, 1 << 20, "ConfigMap", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got *admissionv1.AdmissionRequest
+			svc := service(func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				got = ar
+				return &admissionv1.AdmissionResponse{Allowed: true}
+			})
+			svc.Bound = func([]byte) int64 { return c.bound }
+			svc.NewObject = func(ar *admissionv1.AdmissionRequest) runtime.Object {
+				if ar.Kind.Kind != "ConfigMap" {
+					return nil
+				}
+				return &corev1.ConfigMap{}
+			}
+			limits := router.Limits{Bytes: 64 << 20} // Less than 12 MiB are ample.
+			if c.bound > 16<<20 {
+				limits.Bytes = 1 << 30
+			}
+			ar := &admissionv1.AdmissionRequest{UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: c.kind}, Object: runtime.RawExtension{Raw: []byte(c.object)}}
+			ar.OldObject, ar.Options = ar.Object, runtime.RawExtension{Raw: []byte(`{}`)}
+			if a := serveLimited(t, limits, svc).post(t, "/pods/mutate", bytes.NewReader(encode(t, ar))); a.code != http.StatusOK {
+				t.Fatalf("Got %d %s", a.code, a.body)
+			}
+			for _, raw := range []runtime.RawExtension{got.Object, got.OldObject} {
+				obj, decoded := raw.Object.(*corev1.ConfigMap)
+				if decoded != c.want || decoded && obj.Name != "a" || string(raw.Raw) != c.object {
+					t.Errorf("Got %s and %v, want it decoded: %t", raw.Raw, raw.Object, c.want)
+				}
+			}
+			if got.Options.Object != nil {
+				t.Errorf("Got the options %v, want only their text", got.Options.Object)
+			}
+		})
 	}
 }

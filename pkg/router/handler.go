@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/router/lazylog"
@@ -34,7 +36,9 @@ type half struct {
 	router         *Router
 	service, phase string
 	admit          AdmitFunc
-	weigh, bound   func(*admissionv1.AdmissionRequest) int64
+	weigh          func(*admissionv1.AdmissionRequest) int64
+	bound          func(review []byte) int64
+	newObject      func(*admissionv1.AdmissionRequest) runtime.Object
 	series         func() series
 }
 
@@ -95,7 +99,10 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 	if err != nil {
 		return nil, err
 	}
-	return decodeReview(body)
+	if held.takeBound(body) && held.memory <= plainBytes {
+		return decodeReview(body, h.newObject)
+	}
+	return decodeReview(body, nil)
 }
 
 // sourceOf returns the address that a request comes from.
@@ -114,10 +121,11 @@ func answerReserve(timeout time.Duration) time.Duration {
 }
 
 func requestTimeout(req *http.Request) (time.Duration, error) {
-	if req.URL.RawQuery == "" {
-		return defaultTimeout, nil
+	// This is what an API server sends. Query allocates a map.
+	value, plain := strings.CutPrefix(req.URL.RawQuery, "timeout=")
+	if !plain || strings.ContainsAny(value, "%&+;") {
+		value = req.URL.Query().Get("timeout")
 	}
-	value := req.URL.Query().Get("timeout")
 	if value == "" {
 		return defaultTimeout, nil
 	}

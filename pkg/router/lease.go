@@ -14,11 +14,14 @@ type lease struct {
 	// held for it.
 	source string
 	body   int64
-	// memory is the number of bytes held for the decision. It counts against the
-	// class of the request.
-	memory int64
-	class  string
-	slot   bool
+	// memory is the number of bytes held for the decision, of which isBound says that
+	// the service named them before the envelope was read. It counts against the class
+	// of the request.
+	memory  int64
+	isBound bool
+	class   string
+	// isSystem is the class of the slot.
+	isSystem, slot bool
 }
 
 // The classes of requests.
@@ -43,13 +46,46 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 	return nil
 }
 
+// takeBound takes the bound that the service has for a review, if memory is ample. The
+// class of the request is not known yet, and does not matter then.
+func (l *lease) takeBound(review []byte) bool {
+	r := l.half.router
+	if l.half.bound == nil {
+		return false
+	}
+	n := l.half.bound(review)
+	if !r.memory.takeOfPlenty(ordinaryClass, n) {
+		return false
+	}
+	l.class, l.memory, l.isBound = ordinaryClass, n, true
+	r.metrics.holds(n)
+	return true
+}
+
 // take takes the memory and the slot that deciding a request needs. It takes the
 // slot last, so that a request that waits for memory holds no slot.
 func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) error {
 	r := l.half.router
+	l.isSystem = isSystem(ar.UserInfo)
+	if !l.isBound {
+		if err := l.takeWeight(ctx, ar); err != nil {
+			return err
+		}
+	}
+	if !r.slots.take(l.isSystem) {
+		return tooMany("too_many", "too many requests are being decided")
+	}
+	l.slot = true
+	r.metrics.began(l.half)
+	return nil
+}
+
+// takeWeight takes the memory that deciding a request needs.
+func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest) error {
+	r := l.half.router
 	l.class = ordinaryClass
 	ceiling := r.memory.size - r.memory.size/systemShare
-	if isSystem(ar.UserInfo) {
+	if l.isSystem {
 		l.class, ceiling = systemClass, r.memory.size
 	}
 	n := l.half.weight(ar)
@@ -63,11 +99,6 @@ func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) erro
 	}
 	l.memory = n
 	r.metrics.holds(n)
-	if !r.slots.take(l.class == systemClass) {
-		return tooMany("too_many", "too many requests are being decided")
-	}
-	l.slot = true
-	r.metrics.began(l.half)
 	return nil
 }
 
@@ -79,7 +110,7 @@ func (l *lease) release() {
 	r.metrics.holds(-l.body - l.memory)
 	l.body, l.memory = 0, 0
 	if l.slot {
-		r.slots.release(l.class == systemClass)
+		r.slots.release(l.isSystem)
 		r.metrics.ended(l.half)
 		l.slot = false
 	}

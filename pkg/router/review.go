@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/pkg/router/plainjson"
@@ -48,7 +49,7 @@ func checkHeaders(w http.ResponseWriter, req *http.Request) error {
 		return &rejection{http.StatusMethodNotAllowed, "method", fmt.Sprintf("method %s is not allowed, reviews are sent by POST", req.Method)}
 	}
 	ct := req.Header.Get("Content-Type")
-	if media, _, err := mime.ParseMediaType(ct); err != nil || media != mediaType {
+	if !isMediaType(ct) {
 		return &rejection{http.StatusUnsupportedMediaType, "content_type", fmt.Sprintf("content type %q is not supported, want %s", ct, mediaType)}
 	}
 	if enc := req.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
@@ -57,11 +58,29 @@ func checkHeaders(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// decodeReview decodes an AdmissionReview and returns its request. Field names are
-// case-sensitive, as in the API server's own decoder.
-func decodeReview(body []byte) (*admissionv1.AdmissionRequest, error) {
+func isMediaType(contentType string) bool {
+	if contentType == mediaType {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == mediaType
+}
+
+// decodeReview decodes an AdmissionReview and returns its request. It decodes the objects
+// into those that newObject, unless nil, returns. Field names are case-sensitive, as in
+// the API server's own decoder.
+func decodeReview(body []byte, newObject func(*admissionv1.AdmissionRequest) runtime.Object) (*admissionv1.AdmissionRequest, error) {
 	var review admissionv1.AdmissionReview
-	if !plainjson.Unmarshal(body, &review) {
+	var objectFor func(*runtime.RawExtension) runtime.Object
+	if newObject != nil {
+		objectFor = func(raw *runtime.RawExtension) runtime.Object {
+			if ar := review.Request; ar != nil && (raw == &ar.Object || raw == &ar.OldObject) {
+				return newObject(ar)
+			}
+			return nil
+		}
+	}
+	if !plainjson.UnmarshalWith(body, &review, objectFor) {
 		review = admissionv1.AdmissionReview{}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
 			return nil, badRequest("undecodable", "the body is not an AdmissionReview: %v", err)

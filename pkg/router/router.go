@@ -73,7 +73,7 @@ func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
 	} else {
 		r.metrics.start(s.Path, phase)
 	}
-	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, bound: s.Bound, series: r.metrics.of(s.Path, phase)}
+	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, bound: s.Bound, newObject: s.NewObject, series: r.metrics.of(s.Path, phase)}
 }
 
 func admitAll(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

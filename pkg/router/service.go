@@ -1,7 +1,8 @@
 // Package router is the framework of Postern. It serves AdmissionServices, turns
 // HTTP requests into calls of their AdmitFuncs and the results into
 // AdmissionReviews, and keeps their webhook configurations registered with the API
-// server. It reads the envelope of a request and never the object inside.
+// server. It reads the envelope of a request. It may decode the object inside for a
+// service, and never looks at it.
 package router
 
 import (
@@ -13,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // AdmitFunc decides one admission request. It returns a new, non-nil response. The
@@ -40,9 +42,15 @@ type AdmissionService struct {
 	// to its text. The router reserves them before it calls a half (see Limits).
 	// Without Weigh, the router reserves eight bytes for each byte of the objects.
 	Weigh func(*admissionv1.AdmissionRequest) int64
-	// Bound returns a number that is at least that of Weigh, in less time. The router reserves it instead while
-	// memory is ample. Without Bound, the router always calls Weigh.
-	Bound func(*admissionv1.AdmissionRequest) int64
+	// Bound returns a number that is at least that of Weigh for the request in the text of a review, in less time. The
+	// router reserves it instead while memory is ample. Without Bound, the router always calls Weigh.
+	Bound func(review []byte) int64
+	// NewObject returns a new value of the kind of the request, or nil. The fields of the request that follow its object
+	// are not set yet. If the bound is small and memory is ample, the router decodes the object and the old object into
+	// such values while it reads the envelope, because a separate pass would read the text again. It sets the Object of
+	// their RawExtensions. An AdmitFunc decodes an object whose RawExtension has none. Without Bound or NewObject, the
+	// router decodes no objects.
+	NewObject func(*admissionv1.AdmissionRequest) runtime.Object
 }
 
 const (

@@ -28,16 +28,15 @@ const (
 	// leaves 1.5 bytes for each byte and produces 5 bytes of garbage (TestWeight in
 	// package admit).
 	textFactor = 8
+
+	// plainBytes is the bound on the memory of a request up to which its objects are decoded with the envelope. Services
+	// check larger objects first.
+	plainBytes = 16 << 20
 )
 
 // weight returns how many bytes of memory deciding a request needs, in addition to
-// its text, or more while memory is ample.
+// its text.
 func (h *half) weight(ar *admissionv1.AdmissionRequest) int64 {
-	if h.bound != nil {
-		if n := h.bound(ar); h.router.memory.isAmpleFor(n) {
-			return n
-		}
-	}
 	if h.weigh != nil {
 		return h.weigh(ar)
 	}

@@ -49,8 +49,9 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 			return s, &PluginError{Plugin: p.Name, Err: err}
 		}
 		rules := p.rules(h)
-		m := step{plugin: p, run: h.Mutate, rules: rulesIn(rules, Mutating)}
-		v := step{plugin: p, run: h.Validate, rules: rulesIn(rules, Validating)}
+		logged := func() []any { return []any{"plugin", p.Name} }
+		m := step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating)}
+		v := step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating)}
 		if m.canRun() {
 			v.everywhere = d.RunsEverywhere
 		}
@@ -60,7 +61,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		return s, err
 	}
 	c := &chain{observe: d.Observe}
-	s.Weigh, s.Bound = c.decoder.Weigh, objects.Bound
+	s.Weigh, s.Bound, s.NewObject = c.decoder.Weigh, objects.Bound, objects.New
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
 		s.MutatingConfig = f.mutatingConfig(mutating)
@@ -98,6 +99,7 @@ func (p *Plugin) rules(h Handler) []Rule {
 // step is one func of one plugin in a chain.
 type step struct {
 	plugin *Plugin
+	logged func() []any // The values for the logger of the plugin.
 	run    Func
 	rules  []Rule
 	// everywhere, unless nil, reports whether every replica runs the plugin. Until then, a
@@ -137,16 +139,12 @@ type chain struct {
 // admitFunc returns the AdmitFunc of one half of a family.
 func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		todo := make([]step, 0, len(steps))
-		for _, s := range steps {
-			if s.sees(ar) {
-				todo = append(todo, s)
-			}
-		}
-		if len(todo) == 0 {
+		// Without a step for the request, its objects are not decoded.
+		first := slices.IndexFunc(steps, func(s step) bool { return s.sees(ar) })
+		if first < 0 {
 			return &admissionv1.AdmissionResponse{Allowed: true}
 		}
-		resp, err := c.run(ctx, phase, todo, ar)
+		resp, err := c.run(ctx, phase, steps[first:], ar)
 		if err != nil {
 			return respond(err)
 		}
@@ -164,7 +162,10 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 		before = patch.Copy(r.Object)
 	}
 	at := time.Now()
-	for _, s := range steps {
+	for i, s := range steps {
+		if i > 0 && !s.sees(ar) {
+			continue
+		}
 		if at, err = c.step(ctx, phase, s, r, at); err != nil {
 			resp := respond(err)
 			resp.Warnings, resp.AuditAnnotations = r.warnings, r.audit
@@ -187,7 +188,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, start
 	if err := ctx.Err(); err != nil {
 		return start, fmt.Errorf("plugin %s was not reached: %w", name, err)
 	}
-	ctx = lazylog.WithValues(ctx, func() []any { return []any{"plugin", name} })
+	ctx = lazylog.WithValues(ctx, s.logged)
 	err := s.run(ctx, r)
 	end := time.Now()
 	if c.observe != nil {

@@ -71,6 +71,34 @@ func TestPluginThatNotAllReplicasRun(t *testing.T) {
 	}
 }
 
+// TestObjectsThatTheRouterDecoded has requests whose objects the router decoded with the envelope.
+func TestObjectsThatTheRouterDecoded(t *testing.T) {
+	var got *admit.Request
+	s := service(t, plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error { got = r; return nil }}, admit.On("pods", update)))
+	const pod, binding = `{"metadata":{"name":"p"}}`, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"b"}}`
+	ar := request(update, pod, binding)
+	ar.Object.Object, ar.OldObject.Object = s.NewObject(ar), s.NewObject(ar)
+	for _, raw := range []runtime.RawExtension{ar.Object, ar.OldObject} {
+		if err := json.Unmarshal(raw.Raw, raw.Object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp := s.Validate(t.Context(), ar); !resp.Allowed {
+		t.Fatalf("Got %+v", resp.Result)
+	}
+	if got.Object != ar.Object.Object {
+		t.Errorf("Got %v, want the object of the router", got.Object)
+	}
+	// An object that names another kind is of that kind.
+	if old, ok := got.OldObject.(*corev1.Binding); !ok || old.Name != "b" {
+		t.Errorf("Got %#v, want a Binding", got.OldObject)
+	}
+	ar.Kind.Kind = "Custom"
+	if obj := s.NewObject(ar); obj != nil {
+		t.Errorf("Got %#v for an unknown kind, want none", obj)
+	}
+}
+
 // request returns a request for a pod in the namespace ns.
 func request(op admissionv1.Operation, object, oldObject string) *admissionv1.AdmissionRequest {
 	return &admissionv1.AdmissionRequest{

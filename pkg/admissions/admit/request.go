@@ -49,18 +49,19 @@ func newRequest(ctx context.Context, d *objects.Decoder, ar *admissionv1.Admissi
 	r := &Request{AdmissionRequest: ar}
 	for _, part := range []struct {
 		name string
-		raw  []byte
+		from *runtime.RawExtension
 		into *runtime.Object
-	}{{"object", ar.Object.Raw, &r.Object}, {"oldObject", ar.OldObject.Raw, &r.OldObject}} {
+	}{{"object", &ar.Object, &r.Object}, {"oldObject", &ar.OldObject, &r.OldObject}} {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("request.%s was not decoded: %w", part.name, err)
 		}
-		obj, err := d.Decode(part.raw, ar.Kind)
-		if apierrors.IsRequestEntityTooLargeError(err) {
-			return nil, Deny(fmt.Errorf("request.%s: %w", part.name, err))
-		}
+		obj, err := d.Object(part.from, ar.Kind)
 		if err != nil {
-			return nil, fmt.Errorf("request.%s: %w", part.name, err)
+			err = fmt.Errorf("request.%s: %w", part.name, err)
+			if apierrors.IsRequestEntityTooLargeError(err) {
+				err = Deny(err)
+			}
+			return nil, err
 		}
 		*part.into = obj
 	}

@@ -129,7 +129,11 @@ func TestWeight(t *testing.T) {
 		if took > weight {
 			t.Errorf("%s: got the weight %d, want more than the %d bytes that it takes", c.name, weight, took)
 		}
-		if bound := s.Bound(ar); bound < weight {
+		review, err := json.Marshal(admissionv1.AdmissionReview{Request: ar})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bound := s.Bound(review); bound < weight {
 			t.Errorf("%s: got the bound %d on the weight %d", c.name, bound, weight)
 		}
 	}

@@ -11,10 +11,13 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"time"
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
 )
@@ -28,9 +31,14 @@ const maxDepth = 100
 //
 // A runtime.RawExtension and a metav1.FieldsV1 of the result share the memory of text. Strings do not, so that a string
 // that is kept does not keep the text.
-func Unmarshal(text []byte, v any) bool {
+func Unmarshal(text []byte, v any) bool { return UnmarshalWith(text, v, nil) }
+
+// UnmarshalWith is Unmarshal, but decodes a JSON object of a runtime.RawExtension also into the value that objectFor
+// returns for it, which becomes its Object. objectFor may return nil, and is not called for the RawExtensions inside of
+// that value. A value that Unmarshal would refuse is not decoded, and has only its text.
+func UnmarshalWith(text []byte, v any, objectFor func(*runtime.RawExtension) runtime.Object) bool {
 	to := reflect.ValueOf(v)
-	d := decoder{reader: reader{in: text}}
+	d := decoder{reader: reader{in: text}, objectFor: objectFor}
 	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(text)
 }
 
@@ -39,7 +47,8 @@ func Unmarshal(text []byte, v any) bool {
 // of the type of its plan.
 type decoder struct {
 	reader
-	strings strings.Builder
+	strings   strings.Builder
+	objectFor func(*runtime.RawExtension) runtime.Object
 }
 
 // value decodes the value that follows. Its methods return false if the text is not plain.
@@ -74,9 +83,14 @@ func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 		return c == '{' && d.quantities((*corev1.ResourceList)(to))
 	case either:
 		return d.either(c, (*intstr.IntOrString)(to))
+	case instant:
+		return d.instant(c, (*metav1.Time)(to))
 	case mapping:
 		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
 	case raw:
+		if c == '{' && d.objectFor != nil && p.isExtension && d.object((*runtime.RawExtension)(to)) {
+			return true
+		}
 		start := d.at
 		ok := d.skip()
 		*(*[]byte)(unsafe.Add(to, p.raw)) = d.in[start:d.at:d.at]
@@ -88,6 +102,26 @@ func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 		start := d.at
 		return d.skip() && kjson.UnmarshalCaseSensitivePreserveInts(d.in[start:d.at:d.at], reflect.NewAt(p.typ, to).Interface()) == nil
 	}
+}
+
+// object decodes an object into the value that objectFor has for it. It reads nothing if there is none, or if the
+// text is not plain.
+func (d *decoder) object(to *runtime.RawExtension) bool {
+	before, objectFor := d.reader, d.objectFor
+	obj := objectFor(to)
+	if obj == nil {
+		return false
+	}
+	d.objectFor = nil
+	v := reflect.ValueOf(obj)
+	ok := d.value(planOf(v.Type().Elem()), v.UnsafePointer())
+	d.objectFor = objectFor
+	if !ok {
+		d.reader = before
+		return false
+	}
+	to.Raw, to.Object = d.in[before.at:d.at:d.at], obj
+	return true
 }
 
 // allocate returns a new variable of the type.
@@ -149,50 +183,6 @@ func (d *decoder) structure(p *plan, to unsafe.Pointer) bool {
 		expected = i + 1
 	}
 	return d.leave('}')
-}
-
-// slice is the memory of a slice.
-type slice struct {
-	items    unsafe.Pointer
-	len, cap int
-}
-
-// list decodes an array into a slice, whose capacity is at most one and a half times its length, or four.
-func (d *decoder) list(p *plan, to unsafe.Pointer) bool {
-	if !d.enter() {
-		return false
-	}
-	out := (*slice)(to)
-	out.items = unsafe.Pointer(&nothing)
-	for first := true; d.more(']', first); first = false {
-		if out.len == out.cap {
-			p.grow(to)
-		}
-		out.len++
-		if !d.value(p.elem, unsafe.Add(out.items, uintptr(out.len-1)*p.elem.size)) {
-			return false
-		}
-	}
-	return d.leave(']')
-}
-
-// nothing is what slices without items point to, since they are not nil.
-var nothing struct{}
-
-// firstItems is the capacity of a list with few items.
-const firstItems = 2
-
-// grow gives a slice more capacity.
-func (p *plan) grow(to unsafe.Pointer) {
-	have := reflect.NewAt(p.typ, to).Elem()
-	n := have.Len()
-	room := firstItems
-	if n > 0 {
-		room = max(2*firstItems, n+n/2)
-	}
-	grown := reflect.MakeSlice(p.typ, n, room)
-	reflect.Copy(grown, have)
-	have.Set(grown)
 }
 
 // texts decodes an object into a map[string]string.
@@ -260,6 +250,17 @@ func (d *decoder) quantities(to *corev1.ResourceList) bool {
 	}
 	*to = m
 	return d.leave('}')
+}
+
+// instant decodes a string into a time, as metav1.Time does.
+func (d *decoder) instant(c byte, to *metav1.Time) bool {
+	s, ok := d.text(c)
+	if !ok {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	to.Time = at.Local()
+	return err == nil
 }
 
 // mapping decodes an object into a map with keys of a string type.

@@ -79,7 +79,45 @@ func compare(t *testing.T, text []byte, target any) bool {
 	if !reflect.DeepEqual(got.Interface(), want.Interface()) {
 		t.Fatalf("%v: %q\n got %#v\nwant %#v", typ, text, got.Elem(), want.Elem())
 	}
+	if review, ok := reflect.TypeAssert[*admissionv1.AdmissionReview](want); ok {
+		compareObjects(t, mine, review)
+	}
 	return true
+}
+
+// compareObjects decodes a review together with its objects, and fails the test if they differ from those that are
+// decoded from their own text.
+func compareObjects(t *testing.T, text []byte, want *admissionv1.AdmissionReview) {
+	t.Helper()
+	var got admissionv1.AdmissionReview
+	asked := map[*runtime.RawExtension]bool{}
+	decoded := plainjson.UnmarshalWith(text, &got, func(raw *runtime.RawExtension) runtime.Object {
+		if asked[raw] {
+			t.Fatalf("%q: asked twice for one object", text)
+		}
+		asked[raw] = true
+		if got.Request != nil && raw == &got.Request.Options {
+			return nil
+		}
+		return &appsv1.ControllerRevision{} // It has a RawExtension, too.
+	})
+	if !decoded {
+		t.Fatalf("%q: it was refused with objects only", text)
+	}
+	if got.Request == nil {
+		return
+	}
+	for _, raw := range []*runtime.RawExtension{&got.Request.Object, &got.Request.OldObject} {
+		var alone appsv1.ControllerRevision
+		isPlain := plainjson.Unmarshal(raw.Raw, &alone) && raw.Raw[0] == '{'
+		if obj, ok := raw.Object.(*appsv1.ControllerRevision); ok != isPlain || ok && !reflect.DeepEqual(obj, &alone) {
+			t.Fatalf("%q: got the object %#v, want %t and %#v", raw.Raw, raw.Object, isPlain, alone)
+		}
+		raw.Object = nil
+	}
+	if !reflect.DeepEqual(&got, want) {
+		t.Fatalf("%q\n got %#v\nwant %#v", text, got, want)
+	}
 }
 
 // plain is text that API servers write, for the type that it is of.
@@ -142,28 +180,30 @@ func TestReviews(t *testing.T) {
 		body    string
 		decoded bool
 	}{
-		"both objects":              {envelope(`"object":{"a":1},"oldObject":{"a":2}`), true},
-		"only the old object":       {envelope(`"object":null,"oldObject":{"a":2}`), true},
-		"no object":                 {envelope(`"name":"n"`), true},
-		"objects that are none":     {envelope(`"object":"text","oldObject":[1,2]`), true},
-		"fields of a newer API":     {envelope(`"new":{"object":{"a":1}},"object":{"b":2}`), true},
-		"objects of somebody else":  {`{"object":{"a":1},"request":{"object":{"b":2}},"other":{"object":1}}`, true},
-		"names in another case":     {envelope(`"Object":{"a":1},"OLDOBJECT":{"b":2}`), true},
-		"no request":                {`{"request":null}`, true},
-		"a response that is none":   {`{"request":{},"response":{"object":1,"uid":2}}`, false},
-		"a uid that is none":        {`{"request":{"uid":5}}`, false},
-		"an object twice":           {envelope(`"object":{"a":1},"object":{"b":2}`), false},
-		"an object, then none":      {envelope(`"object":{"a":1},"object":null`), false},
-		"a name with escapes":       {envelope(`"obj\u0065ct":{"a":1}`), false},
-		"twice, once with escapes":  {envelope(`"object":{"a":1},"obj\u0065ct":{"b":2}`), false},
-		"two requests":              {`{"request":{"object":{"a":1}},"request":{"uid":"u"}}`, false},
-		"a request, then none":      {`{"request":{"object":{"a":1}},"request":null}`, false},
-		"a request that is none":    {`{"request":[{"object":{"a":1}}]}`, false},
-		"not an object":             {`["request"]`, false},
-		"a broken object":           {envelope(`"object":{"a":1,}`), false},
-		"an object that never ends": {strings.TrimSuffix(envelope(`"object":{"a":1}`), "}"), false},
-		"more than one value":       {envelope(`"object":{"a":1}`) + `{}`, false},
-		"too deep":                  {envelope(`"object":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000)), false},
+		"both objects":                       {envelope(`"object":{"a":1},"oldObject":{"a":2}`), true},
+		"only the old object":                {envelope(`"object":null,"oldObject":{"a":2}`), true},
+		"an object of another kind":          {envelope(`"object":{"metadata":{"name":5},"data":{"a":1}},"oldObject":{"data":{"metadata":1},"revision":2}`), true},
+		"an object that is not valid inside": {envelope(`"object":{"metadata":{"name":"a","name":"b"}},"oldObject":{"revision":1e2}`), true},
+		"no object":                          {envelope(`"name":"n"`), true},
+		"objects that are none":              {envelope(`"object":"text","oldObject":[1,2]`), true},
+		"fields of a newer API":              {envelope(`"new":{"object":{"a":1}},"object":{"b":2}`), true},
+		"objects of somebody else":           {`{"object":{"a":1},"request":{"object":{"b":2}},"other":{"object":1}}`, true},
+		"names in another case":              {envelope(`"Object":{"a":1},"OLDOBJECT":{"b":2}`), true},
+		"no request":                         {`{"request":null}`, true},
+		"a response that is none":            {`{"request":{},"response":{"object":1,"uid":2}}`, false},
+		"a uid that is none":                 {`{"request":{"uid":5}}`, false},
+		"an object twice":                    {envelope(`"object":{"a":1},"object":{"b":2}`), false},
+		"an object, then none":               {envelope(`"object":{"a":1},"object":null`), false},
+		"a name with escapes":                {envelope(`"obj\u0065ct":{"a":1}`), false},
+		"twice, once with escapes":           {envelope(`"object":{"a":1},"obj\u0065ct":{"b":2}`), false},
+		"two requests":                       {`{"request":{"object":{"a":1}},"request":{"uid":"u"}}`, false},
+		"a request, then none":               {`{"request":{"object":{"a":1}},"request":null}`, false},
+		"a request that is none":             {`{"request":[{"object":{"a":1}}]}`, false},
+		"not an object":                      {`["request"]`, false},
+		"a broken object":                    {envelope(`"object":{"a":1,}`), false},
+		"an object that never ends":          {strings.TrimSuffix(envelope(`"object":{"a":1}`), "}"), false},
+		"more than one value":                {envelope(`"object":{"a":1}`) + `{}`, false},
+		"too deep":                           {envelope(`"object":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := compare(t, []byte(c.body), &admissionv1.AdmissionReview{}); got != c.decoded {

@@ -33,6 +33,7 @@ const (
 	texts                  // a map[string]string
 	quantities             // a corev1.ResourceList
 	either                 // an intstr.IntOrString
+	instant                // a metav1.Time
 	mapping                // another map with keys of a string type
 )
 
@@ -42,11 +43,14 @@ type plan struct {
 	typ  reflect.Type
 	size uintptr
 	elem *plan
+	few  fewItems // of a list
 	// fields are the fields of a struct in their order. named has their indexes by their names in JSON.
 	fields []field
 	named  map[string]int
-	// raw is the offset of the field of a struct that takes the text.
-	raw uintptr
+	// raw is the offset of the field of a struct that takes the text. isExtension says that the struct is a
+	// runtime.RawExtension.
+	raw         uintptr
+	isExtension bool
 	// unmarshal calls the UnmarshalJSON of the type.
 	unmarshal func(text []byte, to unsafe.Pointer) error
 }
@@ -120,7 +124,10 @@ func (pl planner) plan(t reflect.Type) *plan {
 	p := &plan{typ: t, size: t.Size()}
 	pl[t] = p
 	switch p.form = formOf(t); p.form {
-	case pointer, list, mapping:
+	case list:
+		p.few.init(t.Elem())
+		p.elem = pl.plan(t.Elem())
+	case pointer, mapping:
 		p.elem = pl.plan(t.Elem())
 	case structure:
 		p.named = map[string]int{}
@@ -129,7 +136,7 @@ func (pl planner) plan(t reflect.Type) *plan {
 		}
 	case raw:
 		f, _ := t.FieldByName("Raw")
-		p.raw = f.Offset
+		p.raw, p.isExtension = f.Offset, t == reflect.TypeFor[runtime.RawExtension]()
 	case own:
 		p.unmarshal = unmarshalerOf(t)
 	default:
@@ -145,6 +152,8 @@ func formOf(t reflect.Type) form {
 		return quantities
 	case t == reflect.TypeFor[intstr.IntOrString]():
 		return either
+	case t == reflect.TypeFor[metav1.Time]():
+		return instant
 	case t.Name() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return own
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
@@ -184,8 +193,6 @@ func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
 		return func(text []byte, to unsafe.Pointer) error { return (*resource.Quantity)(to).UnmarshalJSON(text) }
-	case reflect.TypeFor[metav1.Time]():
-		return func(text []byte, to unsafe.Pointer) error { return (*metav1.Time)(to).UnmarshalJSON(text) }
 	}
 	return func(text []byte, to unsafe.Pointer) error {
 		u, _ := reflect.TypeAssert[json.Unmarshaler](reflect.NewAt(t, to))

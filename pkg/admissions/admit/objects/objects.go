@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,23 @@ type Decoder struct {
 	meter footprint.Meter
 }
 
+// New returns a new value for an object of the request, or nil if k8s.io/api has no type for its kind.
+func New(ar *admissionv1.AdmissionRequest) runtime.Object {
+	obj, err := scheme.Scheme.New(schema.GroupVersionKind(ar.Kind))
+	if err != nil {
+		return nil
+	}
+	return obj
+}
+
+// Object returns the object of a request of a kind. The router may have decoded it into the value of New.
+func (d *Decoder) Object(ext *runtime.RawExtension, kind metav1.GroupVersionKind) (runtime.Object, error) {
+	if obj := ext.Object; obj != nil && !isOtherKind(obj, schema.GroupVersionKind(kind)) {
+		return obj, nil
+	}
+	return d.Decode(ext.Raw, kind)
+}
+
 // Decode returns the object in raw, or nil if raw is empty or null. The object has the
 // kind of the request, unless the object names another kind. Decode returns a
 // RequestEntityTooLarge error for an object that no API server can store.
@@ -34,10 +52,16 @@ func (d *Decoder) Decode(raw []byte, kind metav1.GroupVersionKind) (runtime.Obje
 	if err != nil {
 		return nil, err
 	}
-	if own := obj.GetObjectKind().GroupVersionKind(); own != gvk && own.Version != "" && own.Kind != "" {
-		return d.decodeAs(raw, own)
+	if isOtherKind(obj, gvk) {
+		return d.decodeAs(raw, obj.GetObjectKind().GroupVersionKind())
 	}
 	return obj, nil
+}
+
+// isOtherKind reports whether an object names a kind, which is not gvk.
+func isOtherKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
+	own := obj.GetObjectKind().GroupVersionKind()
+	return own != gvk && own.Version != "" && own.Kind != ""
 }
 
 // decodeAs decodes into the type of k8s.io/api, or into an unstructured object. It
