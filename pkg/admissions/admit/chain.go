@@ -139,7 +139,6 @@ type chain struct {
 // admitFunc returns the AdmitFunc of one half of a family.
 func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		// Without a step for the request, its objects are not decoded.
 		first := slices.IndexFunc(steps, func(s step) bool { return s.sees(ar) })
 		if first < 0 {
 			return &admissionv1.AdmissionResponse{Allowed: true}
@@ -178,6 +177,7 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 		if resp.Patch, err = patch.Diff(ctx, before, r.Object, ar.Object.Raw); err != nil {
 			return nil, fmt.Errorf("making the patch: %w", err)
 		}
+		patch.Recycle(before, ar.Object.Raw)
 	}
 	return resp, nil
 }

@@ -1,7 +1,9 @@
 package patch
 
 import (
+	"reflect"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,11 +13,11 @@ import (
 // the entries of managedFields point to, the text that is half of a typical pod. Diff finds an entry with another text,
 // but no change inside of a text.
 func Copy(obj runtime.Object) runtime.Object {
-	if _, ok := obj.(runtime.Unstructured); ok {
-		return obj.DeepCopyObject()
+	if pool := poolOf(obj); pool != nil {
+		return pool.copy(obj)
 	}
 	meta, ok := obj.(metav1.Object)
-	if !ok {
+	if _, untyped := obj.(runtime.Unstructured); untyped || !ok {
 		return obj.DeepCopyObject()
 	}
 	shared := meta.GetManagedFields()
@@ -26,4 +28,54 @@ func Copy(obj runtime.Object) runtime.Object {
 		copied.SetManagedFields(slices.Clone(shared))
 	}
 	return out
+}
+
+// Recycle takes an object that Copy returned for one that was decoded from raw, and that nothing refers to any more. The
+// next Copy of an object of its type uses its memory again, unless it is large: a copy of a pod has dozens of variables,
+// and lives as long as one request.
+func Recycle(obj runtime.Object, raw []byte) {
+	if obj == nil || len(raw) > recycledBytes {
+		return
+	}
+	if pool := poolOf(obj); pool != nil {
+		pool.unused.Put(obj)
+	}
+}
+
+// recycledBytes is the length of a document up to which a copy is used again. Copies that are not used count against no
+// limit.
+const recycledBytes = 64 << 10
+
+// pool has the copies of one type that are not used.
+type pool struct {
+	shape  *shape
+	unused sync.Pool // of pointers to the type
+}
+
+// pools memoizes poolOf, as structFields memoizes fieldsOf. Types that cannot be copied have nil.
+var pools sync.Map // map[reflect.Type]*pool
+
+// poolOf returns the pool for an object, or nil if its copies cannot be used again.
+func poolOf(obj runtime.Object) *pool {
+	t := reflect.TypeOf(obj)
+	if known, ok := pools.Load(t); ok {
+		return known.(*pool) //nolint:forcetypeassert // nothing else is stored
+	}
+	var p *pool
+	if t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+		if s := shapeOf(t.Elem()); s.isCopyable(map[*shape]bool{}) {
+			p = &pool{shape: s}
+		}
+	}
+	known, _ := pools.LoadOrStore(t, p)
+	return known.(*pool) //nolint:forcetypeassert // nothing else is stored
+}
+
+func (p *pool) copy(obj runtime.Object) runtime.Object {
+	to, ok := p.unused.Get().(runtime.Object)
+	if !ok {
+		to, _ = reflect.TypeAssert[runtime.Object](reflect.New(p.shape.typ))
+	}
+	p.shape.copyTo(reflect.ValueOf(to).UnsafePointer(), reflect.ValueOf(obj).UnsafePointer())
+	return to
 }
