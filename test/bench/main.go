@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 func parse(args []string) (*bench, error) {
 	b := &bench{}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fs.IntVar(&b.requests, "requests", 800, "requests in one measurement; fewer with larger pods")
+	fs.IntVar(&b.requests, "requests", 4000, "requests in one measurement; fewer with larger pods")
 	fs.IntVar(&b.rounds, "rounds", 5, "how often everything is measured")
 	fs.StringVar(&b.pods, "pods", "", "only pods with this in their name")
 	fs.IntVar(&b.connections, "connections", 0, "only this number of connections, if not 0")
