@@ -24,7 +24,7 @@ func TestEncodeReview(t *testing.T) {
 		"all of them":    {UID: "u", Allowed: true, Warnings: []string{"w"}, AuditAnnotations: map[string]string{"a": "b"}, Patch: []byte(`[]`), PatchType: &patchType},
 		"an empty patch": {UID: "u", Allowed: true, Patch: []byte{}},
 	} {
-		got, err := encodeReview(resp)
+		got, err := encodeReview(nil, resp)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -246,8 +246,15 @@ func refuse(w http.ResponseWriter, sentence string, code int) {
 	http.Error(w, sentence, code)
 }
 
+// keptBytes is the size up to which the memory of an answer is used again.
+const keptBytes = 64 << 10
+
 func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
-	body, err := encodeReview(resp)
+	buffer, ok := h.router.answers.Get().(*[]byte)
+	if !ok {
+		buffer = new([]byte)
+	}
+	body, err := encodeReview((*buffer)[:0], resp)
 	if err != nil {
 		h.fail(ctx, w, ar, start, fmt.Errorf("encoding the answer: %w", err))
 		return
@@ -256,6 +263,9 @@ func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if _, err := w.Write(body); err != nil {
 		klog.FromContext(ctx).V(2).Info("Could not send an answer", "err", err)
+	}
+	if *buffer = body; cap(body) <= keptBytes {
+		h.router.answers.Put(buffer)
 	}
 	v := verdictAllowed
 	if !resp.Allowed {

@@ -41,17 +41,17 @@ func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionReques
 	return &out, nil
 }
 
-// encodeReview returns the JSON of the review with a response. Most responses have no more than a patch, whose base64
-// json.Marshal would make, check and copy.
-func encodeReview(resp *admissionv1.AdmissionResponse) ([]byte, error) {
+// encodeReview appends the JSON of the review with a response to out. Most responses have no more than a patch, whose
+// base64 json.Marshal would make, check and copy.
+func encodeReview(out []byte, resp *admissionv1.AdmissionResponse) ([]byte, error) {
 	if resp.Result != nil || len(resp.Warnings) > 0 || len(resp.AuditAnnotations) > 0 {
-		return json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: resp})
+		data, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: resp})
+		return append(out, data...), err
 	}
 	uid, err := json.Marshal(resp.UID)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, len(reviewStart)+len(uid)+base64.StdEncoding.EncodedLen(len(resp.Patch))+64)
 	out = append(append(append(out, reviewStart...), uid...), `,"allowed":`...)
 	out = strconv.AppendBool(out, resp.Allowed)
 	if len(resp.Patch) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
@@ -30,6 +31,8 @@ type Router struct {
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter
+	// answers has the memory of answers that were sent, as *[]byte.
+	answers sync.Pool
 }
 
 // New returns a router that serves the given services. It returns an error if a

@@ -3,6 +3,7 @@ package patch
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,5 +65,26 @@ func TestCopyOfALargeQuantity(t *testing.T) {
 			t.Error("The copy changed with the original")
 		}
 		Recycle(before, nil)
+	}
+}
+
+// TestPatchesDoNotShareMemory keeps each patch while the next ones are made.
+func TestPatchesDoNotShareMemory(t *testing.T) {
+	var patches [][]byte
+	var want []string
+	for i := range 20 {
+		before := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "old"}}
+		after := &corev1.Pod{Spec: corev1.PodSpec{NodeName: strings.Repeat("n", 1+10*i)}}
+		patch, err := Diff(t.Context(), before, after, []byte(`{"spec":{"nodeName":"old"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		patches = append(patches, patch)
+		want = append(want, `[{"op":"replace","path":"/spec/nodeName","value":"`+after.Spec.NodeName+`"}]`)
+	}
+	for i, patch := range patches {
+		if string(patch) != want[i] {
+			t.Errorf("Got %s, want %s", patch, want[i])
+		}
 	}
 }

@@ -14,7 +14,9 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -46,15 +48,24 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	if c == nil {
 		return nil, nil
 	}
-	w := walk{check: ctx.Err, out: append(make([]byte, 0, firstBytes), '[')}
+	buffer, ok := buffers.Get().(*[]byte)
+	if !ok {
+		buffer = new([]byte)
+	}
+	w := walk{check: ctx.Err, out: append((*buffer)[:0], '[')}
 	if err := w.value(place{source: sourceOf(raw), before: b, after: a, change: c}); err != nil || w.operations == 0 {
 		return nil, err
 	}
-	return append(w.out, ']'), nil
+	out := append(w.out, ']')
+	if *buffer = out; cap(out) <= recycledBytes {
+		buffers.Put(buffer)
+		out = slices.Clone(out)
+	}
+	return out, nil
 }
 
-// firstBytes is the first capacity for a patch. A mount of a token in two containers takes half of it.
-const firstBytes = 1 << 10
+// buffers has memory for patches, as *[]byte.
+var buffers sync.Pool
 
 // walk is one comparison.
 type walk struct {
