@@ -31,7 +31,7 @@ type Router struct {
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter
-	// answers has the memory of answers that were sent, as *[]byte.
+	// answers has the memory of earlier answers, as *[]byte.
 	answers sync.Pool
 }
 

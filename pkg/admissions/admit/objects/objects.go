@@ -32,7 +32,7 @@ func New(ar *admissionv1.AdmissionRequest) runtime.Object {
 	return obj
 }
 
-// Object returns the object of a request of a kind. The router may have decoded it into the value of New.
+// Object returns the object in ext, which Decode returns for its text, unless the router decoded it into the value of New.
 func (d *Decoder) Object(ext *runtime.RawExtension, kind metav1.GroupVersionKind) (runtime.Object, error) {
 	if obj := ext.Object; obj != nil && !isOtherKind(obj, schema.GroupVersionKind(kind)) {
 		return obj, nil

@@ -30,9 +30,9 @@ func Copy(obj runtime.Object) runtime.Object {
 	return out
 }
 
-// Recycle takes an object that Copy returned for one that was decoded from raw, and that nothing refers to any more. The
-// next Copy of an object of its type uses its memory again, unless it is large: a copy of a pod has dozens of variables,
-// and lives as long as one request.
+// Recycle keeps the memory of an object that Copy returned, for the next Copy of an object of its type. The caller must
+// not use the object afterwards. raw is the document that the original was decoded from. The memory for a large document
+// is not kept. A copy of a pod has dozens of variables, which live as long as one request.
 func Recycle(obj runtime.Object, raw []byte) {
 	if obj == nil || len(raw) > recycledBytes {
 		return
@@ -42,20 +42,20 @@ func Recycle(obj runtime.Object, raw []byte) {
 	}
 }
 
-// recycledBytes is the length of a document up to which a copy is used again. Copies that are not used count against no
-// limit.
+// recycledBytes is the length of a document, or of a patch, up to which memory is kept. No limit counts that memory, and
+// the garbage collector frees it.
 const recycledBytes = 64 << 10
 
-// pool has the copies of one type that are not used.
+// pool has the copies of one type whose memory is kept.
 type pool struct {
 	shape  *shape
 	unused sync.Pool // of pointers to the type
 }
 
-// pools memoizes poolOf, as structFields memoizes fieldsOf. Types that cannot be copied have nil.
+// pools memoizes poolOf, as structFields memoizes fieldsOf. The value of a type that is not copyable is nil.
 var pools sync.Map // map[reflect.Type]*pool
 
-// poolOf returns the pool for an object, or nil if its copies cannot be used again.
+// poolOf returns the pool for an object, or nil if its type is not copyable.
 func poolOf(obj runtime.Object) *pool {
 	t := reflect.TypeOf(obj)
 	if known, ok := pools.Load(t); ok {

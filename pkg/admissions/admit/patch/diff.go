@@ -64,7 +64,7 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	return out, nil
 }
 
-// buffers has memory for patches, as *[]byte.
+// buffers has the memory of earlier patches, as *[]byte. Their callers have copies.
 var buffers sync.Pool
 
 // walk is one comparison.

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// isCopyable reports whether copyTo knows the type and all types in it. seen has the shapes that are being looked at.
+// isCopyable reports whether copyTo can copy values of the type, which depends on all types in it. seen has the shapes
+// whose types were visited, since a type may contain itself.
 func (s *shape) isCopyable(seen map[*shape]bool) bool {
 	if seen[s] {
 		return true
@@ -37,8 +38,8 @@ func (s *shape) isCopyable(seen map[*shape]bool) bool {
 	}
 }
 
-// copyTo copies the value at from to the value at to, of the same copyable type. It uses the variables that to points
-// to, whatever they have, instead of new ones.
+// copyTo copies the value at from to the value at to. Both have the same copyable type. Slices, maps and variables that
+// the value at to has from an earlier copy get the new values, so that few are allocated.
 func (s *shape) copyTo(to, from unsafe.Pointer) {
 	switch s.form {
 	case text:
@@ -96,8 +97,8 @@ func (s *shape) copyItems(to, from *items) {
 	}
 }
 
-// copyLeaf copies a value whose fields are not those of its JSON. A Quantity is the only one that may be changed in
-// place.
+// copyLeaf copies a value whose fields are not those of its JSON. Of the types that isCopyable lists, only a Quantity may
+// have a pointer to a value that is changed in place.
 func (s *shape) copyLeaf(to, from unsafe.Pointer) {
 	if s.typ == reflect.TypeFor[resource.Quantity]() {
 		*(*resource.Quantity)(to) = (*resource.Quantity)(from).DeepCopy()
@@ -122,7 +123,7 @@ func (s *shape) copyMap(to, from unsafe.Pointer) {
 	}
 }
 
-// emptied returns a map for as many entries as those of from, which is old if there is one, or nil if from is nil.
+// emptied returns an empty map for a copy of from: old, unless it is nil. It returns nil if from is nil.
 func emptied[M ~map[K]V, K comparable, V any](old, from M) M {
 	switch {
 	case from == nil:
