@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"maps"
 	"reflect"
 	"unsafe"
 
@@ -118,9 +119,7 @@ func (s *shape) copyMap(to, from unsafe.Pointer) {
 	}
 	texts := (*map[string]string)(to)
 	*texts = emptied(*texts, *(*map[string]string)(from))
-	for key, value := range *(*map[string]string)(from) {
-		(*texts)[key] = value
-	}
+	maps.Copy(*texts, *(*map[string]string)(from))
 }
 
 // emptied returns an empty map for a copy of from: old, unless it is nil. It returns nil if from is nil.
