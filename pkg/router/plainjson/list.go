@@ -21,7 +21,7 @@ func (d *decoder) list(p *plan, to unsafe.Pointer) bool {
 	if !d.enter() {
 		return false
 	}
-	items := p.few.take()
+	items := p.few.take(p.elem.typ)
 	n := 0
 	for ; n < few && d.more(']', n == 0); n++ {
 		if !d.value(p.elem, unsafe.Add(items, uintptr(n)*p.elem.size)) {
@@ -53,22 +53,23 @@ func (p *plan) grow(to unsafe.Pointer) {
 
 // fewItems has memory for the items of short lists.
 type fewItems struct {
-	// arrays are the types of arrays by their length.
+	// arrays are the types of arrays by their length. They are made for the first list, since most objects have few of
+	// the lists that their type has.
 	arrays [few + 1]reflect.Type
+	made   sync.Once
 	unused sync.Pool // of pointers to arrays of the largest type, all zero
 }
 
-func (f *fewItems) init(item reflect.Type) {
-	for n := range f.arrays {
-		f.arrays[n] = reflect.ArrayOf(n, item)
-	}
-}
-
-// take returns memory for few items, which is zero.
-func (f *fewItems) take() unsafe.Pointer {
+// take returns memory for few items of a type, which is zero.
+func (f *fewItems) take(item reflect.Type) unsafe.Pointer {
 	if p, ok := f.unused.Get().(unsafe.Pointer); ok {
 		return p
 	}
+	f.made.Do(func() {
+		for n := range f.arrays {
+			f.arrays[n] = reflect.ArrayOf(n, item)
+		}
+	})
 	return reflect.New(f.arrays[few]).UnsafePointer()
 }
 

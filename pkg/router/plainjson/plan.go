@@ -124,10 +124,7 @@ func (pl planner) plan(t reflect.Type) *plan {
 	p := &plan{typ: t, size: t.Size()}
 	pl[t] = p
 	switch p.form = formOf(t); p.form {
-	case list:
-		p.few.init(t.Elem())
-		p.elem = pl.plan(t.Elem())
-	case pointer, mapping:
+	case pointer, list, mapping:
 		p.elem = pl.plan(t.Elem())
 	case structure:
 		p.named = map[string]int{}
@@ -190,8 +187,7 @@ func formOf(t reflect.Type) form {
 
 // unmarshalerOf returns the UnmarshalJSON of a type. The types that pods have need no reflection.
 func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
-	switch t {
-	case reflect.TypeFor[resource.Quantity]():
+	if t == reflect.TypeFor[resource.Quantity]() {
 		return func(text []byte, to unsafe.Pointer) error { return (*resource.Quantity)(to).UnmarshalJSON(text) }
 	}
 	return func(text []byte, to unsafe.Pointer) error {
