@@ -139,11 +139,10 @@ type chain struct {
 // admitFunc returns the AdmitFunc of one half of a family.
 func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		first := slices.IndexFunc(steps, func(s step) bool { return s.sees(ar) })
-		if first < 0 {
+		if !slices.ContainsFunc(steps, func(s step) bool { return s.sees(ar) }) {
 			return &admissionv1.AdmissionResponse{Allowed: true}
 		}
-		resp, err := c.run(ctx, phase, steps[first:], ar)
+		resp, err := c.run(ctx, phase, steps, ar)
 		if err != nil {
 			return respond(err)
 		}
@@ -161,8 +160,8 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 		before = patch.Copy(r.Object)
 	}
 	at := time.Now()
-	for i, s := range steps {
-		if i > 0 && !s.sees(ar) {
+	for _, s := range steps {
+		if !s.sees(ar) {
 			continue
 		}
 		if at, err = c.step(ctx, phase, s, r, at); err != nil {

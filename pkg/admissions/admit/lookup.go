@@ -29,6 +29,7 @@ type Lister[T any] interface {
 // NotFound.
 func Lookup[T any](ctx context.Context, cache Lister[T], live Getter[T], name string) (T, error) {
 	obj, err := cache.Get(name)
+	// IsNotFound allocates, even for nil.
 	if err != nil && apierrors.IsNotFound(err) && name != "" && len(content.IsPathSegmentName(name)) == 0 {
 		obj, err = live.Get(ctx, name, metav1.GetOptions{})
 	}
