@@ -39,6 +39,7 @@ type half struct {
 	weigh          func(*admissionv1.AdmissionRequest) int64
 	bound          func(review []byte) int64
 	newObject      func(*admissionv1.AdmissionRequest) runtime.Object
+	dropsText      bool
 	series         func() series
 }
 
@@ -246,15 +247,9 @@ func refuse(w http.ResponseWriter, sentence string, code int) {
 	http.Error(w, sentence, code)
 }
 
-// keptBytes is the size up to which the memory of an answer is used again.
-const keptBytes = 64 << 10
-
 func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
-	buffer, ok := h.router.answers.Get().(*[]byte)
-	if !ok {
-		buffer = new([]byte)
-	}
-	body, err := encodeReview((*buffer)[:0], resp)
+	buffer := h.router.answers.Take(0)
+	body, err := encodeReview(*buffer, resp)
 	if err != nil {
 		h.fail(ctx, w, ar, start, fmt.Errorf("encoding the answer: %w", err))
 		return
@@ -264,9 +259,8 @@ func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv
 	if _, err := w.Write(body); err != nil {
 		klog.FromContext(ctx).V(2).Info("Could not send an answer", "err", err)
 	}
-	if *buffer = body; cap(body) <= keptBytes {
-		h.router.answers.Put(buffer)
-	}
+	*buffer = body
+	h.router.answers.Give(buffer)
 	v := verdictAllowed
 	if !resp.Allowed {
 		v = verdictDenied

@@ -51,6 +51,10 @@ type AdmissionService struct {
 	// their RawExtensions. An AdmitFunc decodes an object whose RawExtension has none. Without Bound or NewObject, the
 	// router decodes no objects.
 	NewObject func(*admissionv1.AdmissionRequest) runtime.Object
+	// DropsText says that nothing uses the text of a request after its AdmitFunc returned: the Raw of its objects and
+	// options, and of RawExtensions and managed fields that plainjson decoded. The router then reads later requests into
+	// the same memory. Strings are never affected.
+	DropsText bool
 }
 
 const (

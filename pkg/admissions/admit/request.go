@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/admit/objects"
 )
 
-// Request is one admission request. Its objects are decoded once for all plugins of
-// the chain.
+// Request is one admission request. Its objects are decoded once for all plugins of the chain. The text of the request and
+// of managed fields, the Raw of any type, has other content after the Func returned: the router reads the next request into it.
 type Request struct {
 	*admissionv1.AdmissionRequest
 	// Object and OldObject have the types of k8s.io/api, or are unstructured if

@@ -71,7 +71,9 @@ func (c *Case) serveIn(ctx context.Context, e *Environment, p *admit.Plugin) (*S
 	}
 	var services []router.AdmissionService
 	if s.Service.Mutate != nil || s.Service.Validate != nil {
-		services = append(services, s.Service)
+		served := s.Service
+		served.Mutate, served.Validate = dropping(served.Mutate), dropping(served.Validate)
+		services = append(services, served)
 	}
 	r, err := router.New(services, router.NewMetrics(metrics.NewKubeRegistry()))
 	if err != nil {

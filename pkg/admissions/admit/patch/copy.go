@@ -42,7 +42,7 @@ func Recycle(obj runtime.Object, raw []byte) {
 	}
 }
 
-// recycledBytes is the length of a document, or of a patch, up to which memory is kept. No limit counts that memory, and
+// recycledBytes is the length of a document up to which memory is kept. No limit counts that memory, and
 // the garbage collector frees it.
 const recycledBytes = 64 << 10
 

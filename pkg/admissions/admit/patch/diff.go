@@ -16,10 +16,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/postern-dev/postern/pkg/router/buffers"
 	"github.com/postern-dev/postern/pkg/router/rawjson"
 )
 
@@ -48,24 +48,19 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	if c == nil {
 		return nil, nil
 	}
-	buffer, ok := buffers.Get().(*[]byte)
-	if !ok {
-		buffer = new([]byte)
-	}
-	w := walk{check: ctx.Err, out: append((*buffer)[:0], '[')}
+	buffer := patches.Take(0)
+	w := walk{check: ctx.Err, out: append(*buffer, '[')}
 	if err := w.value(place{source: sourceOf(raw), before: b, after: a, change: c}); err != nil || w.operations == 0 {
 		return nil, err
 	}
-	out := append(w.out, ']')
-	if *buffer = out; cap(out) <= recycledBytes {
-		buffers.Put(buffer)
-		out = slices.Clone(out)
-	}
+	*buffer = append(w.out, ']')
+	out := slices.Clone(*buffer)
+	patches.Give(buffer)
 	return out, nil
 }
 
-// buffers has the memory of earlier patches, as *[]byte. Their callers have copies.
-var buffers sync.Pool
+// patches has the memory of earlier patches. Their callers have copies.
+var patches buffers.Pool
 
 // walk is one comparison.
 type walk struct {
