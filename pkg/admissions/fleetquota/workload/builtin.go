@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -113,11 +115,12 @@ func surge(d *appsv1.Deployment, replicas int64) int64 {
 	if most.Type == intstr.Int {
 		return max(int64(most.IntVal), 0)
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(&most, int(replicas), true)
-	if err != nil {
+	// The result is the largest number for more percents than that.
+	percents, err := strconv.ParseInt(strings.TrimSuffix(most.StrVal, "%"), 10, 32)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return replicas
 	}
-	return max(int64(n), 0)
+	return min((max(percents, 0)*replicas+99)/100, maxReplicas)
 }
 
 // orOne returns a number, of which the default is 1.

@@ -121,7 +121,7 @@ func (g *Group) part(n node) (part, error) {
 	}
 	pods := int64(1)
 	for _, path := range g.Replicas {
-		factor := g.Absent
+		factor := min(g.Absent, maxReplicas)
 		for _, found := range resolve(fields, strings.Split(path, "."), n.path) {
 			if found.value == nil {
 				// Null stands for absent in the API of Kubernetes.
