@@ -36,6 +36,10 @@ type Group struct {
 // maxReplicas bounds a number of replicas. API servers accept no more for the kinds of k8s.io/api.
 const maxReplicas = 1<<31 - 1
 
+// maxTemplates bounds the pod templates of an object. An object of the largest size that etcd stores has no more of them,
+// unless they are nearly empty. Such templates would take far more memory than their text.
+const maxTemplates = 10_000
+
 func (c *Custom) parts(obj map[string]any) ([]part, error) {
 	if c.Suspended != "" {
 		if suspended, _, err := unstructured.NestedBool(obj, strings.Split(c.Suspended, ".")...); err == nil && suspended {
@@ -47,8 +51,12 @@ func (c *Custom) parts(obj map[string]any) ([]part, error) {
 	}
 	var out []part
 	for _, g := range c.Groups {
-		for _, found := range resolve(obj, strings.Split(g.Path, "."), "") {
-			p, err := g.part(found)
+		found := resolve(obj, strings.Split(g.Path, "."), "")
+		if len(found) > maxTemplates-len(out) {
+			return nil, fmt.Errorf("%w: it has more than %d pod templates", ErrUnreadable, maxTemplates)
+		}
+		for _, n := range found {
+			p, err := g.part(n)
 			if err != nil {
 				return nil, err
 			}
@@ -143,6 +151,9 @@ func (g *Group) part(n node) (part, error) {
 	content, ok := templates[0].value.(map[string]any)
 	if !ok {
 		return part{}, fmt.Errorf("%w: %s is no pod template", ErrUnreadable, templates[0].path)
+	}
+	if path := enormous(content); path != "" {
+		return part{}, fmt.Errorf("%w: %s%s has a quantity with more than %d characters or an exponent beyond %d", ErrUnreadable, templates[0].path, path, maxQuantity, maxExponent)
 	}
 	template := &corev1.PodTemplateSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, template); err != nil {
