@@ -5,28 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes"
-	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
-	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-const (
-	// settleTimeout bounds a decision of a request that has no deadline.
-	settleTimeout = 10 * time.Second
-	// maxName bounds a name in a warning.
-	maxName = 40
-)
+// maxName bounds a name in a warning.
+const maxName = 40
 
 // book is the account of one quota, with the requests that wait for it. One request at a time writes, for all that wait,
 // so a burst of requests costs few writes. Requests that fit into the allowance never wait for the hub.
@@ -152,134 +140,4 @@ func (b *book) warn(r *admit.Request, d *ledger.Demand, above int64) {
 		r.Warn("fleet quota %.*s: %s of %s left of %.*s", maxName, known.Name, left.String(), limit.String(), maxName, name)
 		return
 	}
-}
-
-// turns lets one request at a time serve all that wait.
-type turns struct {
-	turn chan struct{}
-
-	mu      sync.Mutex
-	waiting []*ask
-}
-
-// ask is a demand that waits.
-type ask struct {
-	*ledger.Demand
-
-	gone <-chan struct{}
-	done chan struct{}
-	left bool
-	err  error
-}
-
-var errUndecided = errors.New("the fleet quota was not charged")
-
-// do waits until the ask has been served, by this request or by another one.
-func (t *turns) do(ctx context.Context, a *ask, serve func(context.Context, []*ask)) error {
-	a.gone, a.done, a.err = ctx.Done(), make(chan struct{}), errUndecided
-	t.mu.Lock()
-	t.waiting = append(t.waiting, a)
-	t.mu.Unlock()
-	select {
-	case <-a.done:
-	case t.turn <- struct{}{}:
-		t.serve(ctx, a, serve)
-	case <-ctx.Done():
-		return fmt.Errorf("waiting to charge a fleet quota: %w", ctx.Err())
-	}
-	return a.err
-}
-
-func (t *turns) serve(ctx context.Context, a *ask, serve func(context.Context, []*ask)) {
-	defer func() { <-t.turn }()
-	select {
-	case <-a.done:
-		return
-	default:
-	}
-	t.mu.Lock()
-	batch := t.waiting
-	t.waiting = nil
-	t.mu.Unlock()
-	defer func() {
-		for _, a := range batch {
-			close(a.done)
-		}
-	}()
-	var present []*ask
-	for _, a := range batch {
-		select {
-		case <-a.gone:
-		default:
-			present = append(present, a)
-		}
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(settleTimeout)
-	}
-	// A client that hangs up must not stop the decision for the others.
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	defer cancel()
-	serve(ctx, present)
-}
-
-func demands(batch []*ask) []*ledger.Demand {
-	out := make([]*ledger.Demand, 0, len(batch))
-	for _, a := range batch {
-		out = append(out, a.Demand)
-	}
-	return out
-}
-
-// finish records which demands are left, and why.
-func finish(batch []*ask, rest []*ledger.Demand, err error) {
-	left := make(map[*ledger.Demand]bool, len(rest))
-	for _, d := range rest {
-		left[d] = true
-	}
-	for _, a := range batch {
-		if a.left, a.err = left[a.Demand], nil; a.left {
-			a.err = err
-		}
-	}
-}
-
-// spaces are the namespaces of the cluster.
-type spaces struct {
-	cached corev1listers.NamespaceLister
-	client kubernetes.Interface
-}
-
-func newSpaces(d admit.Deps) *spaces {
-	return &spaces{d.Informers.Core().V1().Namespaces().Lister(), d.Client}
-}
-
-// selects reports whether a selector selects a namespace.
-func (s *spaces) selects(ctx context.Context, selector *metav1.LabelSelector, namespace string) (bool, error) {
-	if selector == nil {
-		return true, nil
-	}
-	compiled, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		return true, nil //nolint:nilerr // nobody escapes a quota by an invalid selector
-	}
-	ns, err := admit.Lookup(ctx, s.cached, s.client.CoreV1().Namespaces(), namespace)
-	if apierrors.IsNotFound(err) {
-		// The API server refuses the object.
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return compiled.Matches(labels.Set(ns.Labels)), nil
-}
-
-// allowanceOf decodes an object of the informer of FleetAllowances.
-func allowanceOf(obj any) (*quotav1alpha1.FleetAllowance, error) {
-	a, ok := obj.(*allowance)
-	if !ok {
-		return nil, fmt.Errorf("got a %T in the cache of FleetAllowances", obj)
-	}
-	return a.content, a.err
 }

@@ -2,7 +2,6 @@ package fleetquota
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -44,14 +43,6 @@ type ledgers struct {
 	books map[string]*book
 }
 
-// allowance is an object of the informer of FleetAllowances.
-type allowance struct {
-	metav1.ObjectMeta
-
-	content *quotav1alpha1.FleetAllowance
-	err     error
-}
-
 func newLedgers(d admit.Deps, c config, hub *store.Quotas, found *census.Census) (*ledgers, error) {
 	informer := d.CustomInformers.ForResource(quotav1alpha1.Allowances()).Informer()
 	err := informer.SetTransform(func(obj any) (any, error) {
@@ -72,29 +63,6 @@ func newLedgers(d admit.Deps, c config, hub *store.Quotas, found *census.Census)
 	}
 	l.metrics, err = newDecisions(d.Metrics, l)
 	return l, err
-}
-
-var errUnsynced = errors.New("the allowances are not known yet")
-
-// list returns the newest known allowances of all quotas.
-func (l *ledgers) list() ([]*quotav1alpha1.FleetAllowance, error) {
-	if !l.cached.HasSynced() {
-		return nil, errUnsynced
-	}
-	var out []*quotav1alpha1.FleetAllowance
-	for _, obj := range l.cached.GetStore().List() {
-		a, err := allowanceOf(obj)
-		if err != nil {
-			return nil, err
-		}
-		b := l.book(a.Name)
-		b.account.Notice(a)
-		if known := b.account.Known(); known != nil {
-			a = known
-		}
-		out = append(out, a)
-	}
-	return out, nil
 }
 
 // book returns the book of a quota.

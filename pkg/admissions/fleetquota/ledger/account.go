@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,49 +53,10 @@ type Account struct {
 	refused bool
 }
 
-// offer is the allowance of the cluster in the hub.
-type offer struct {
-	quota     types.UID
-	sequence  int64
-	allowance corev1.ResourceList
-}
-
 // NewAccount returns the account of the quota with a name.
 func NewAccount(name string, local Local, hub Hub, workloads Workloads, o Options) *Account {
 	return &Account{Options: o, name: name, local: local, hub: hub, workloads: workloads, seen: map[types.UID]time.Time{}}
 }
-
-// Outcome is how a demand was decided.
-type Outcome string
-
-const (
-	// Within means that the allowance of the cluster was sufficient.
-	Within Outcome = "local"
-	// Claimed means that more was claimed from the hub.
-	Claimed Outcome = "claimed"
-	// Refused means that the demand does not fit.
-	Refused Outcome = "refused"
-)
-
-// ShortError says that the hub has less left than was asked for.
-type ShortError struct{ Free corev1.ResourceList }
-
-// Error implements error.
-func (e *ShortError) Error() string { return "the other clusters have claimed the rest" }
-
-// AwayError says that the hub does not answer.
-type AwayError struct {
-	Since time.Time
-	Err   error
-}
-
-// Error implements error.
-func (e *AwayError) Error() string {
-	return fmt.Sprintf("the hub has not answered since %s: %v", e.Since.UTC().Format(time.RFC3339), e.Err)
-}
-
-// Unwrap returns the error of the last call.
-func (e *AwayError) Unwrap() error { return e.Err }
 
 // Decide charges demands. It returns the demands that do not fit, and the reason: a ShortError or an AwayError. Any other
 // error means that the demands that are returned could not be decided. A demand that is not returned is admitted.
@@ -127,12 +87,6 @@ func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Out
 		// Other requests of the cluster used what was claimed.
 	}
 	return rest, Refused, &ShortError{}
-}
-
-func isShortOrAway(err error) bool {
-	var short *ShortError
-	var away *AwayError
-	return errors.As(err, &short) || errors.As(err, &away)
 }
 
 // Charge charges the demands that fit into the allowance, in one write, and returns the others. An error means that none
@@ -221,74 +175,6 @@ func summary(a *quotav1alpha1.FleetAllowance) quotav1alpha1.Summary {
 	return quotav1alpha1.Summary{
 		Limit: Text(a.Spec.Hard), Used: Text(of(Charged(a), a.Spec.Hard)), Claimed: Text(of(a.Status.Allowance, a.Spec.Hard)),
 	}
-}
-
-func (a *Account) recall() (*quotav1alpha1.FleetAllowance, *offer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.known, a.offered
-}
-
-// remember keeps an account unless a newer one is known.
-func (a *Account) remember(read *quotav1alpha1.FleetAllowance) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.known != nil && a.known.UID == read.UID && compare(read.ResourceVersion, a.known.ResourceVersion) < 0 {
-		return
-	}
-	a.known = read
-	now := a.Now()
-	seen := make(map[types.UID]time.Time, len(read.Status.Pending))
-	for i := range read.Status.Pending {
-		request := read.Status.Pending[i].Request
-		if seen[request] = now; !a.seen[request].IsZero() {
-			seen[request] = a.seen[request]
-		}
-	}
-	a.seen = seen
-}
-
-// Notice keeps an account that was read from a cache, unless a newer one is known.
-func (a *Account) Notice(read *quotav1alpha1.FleetAllowance) { a.remember(read) }
-
-func (a *Account) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.known = nil
-}
-
-// Known returns the newest account that this replica has written or read, or nil. It must not be modified.
-func (a *Account) Known() *quotav1alpha1.FleetAllowance {
-	known, _ := a.recall()
-	return known
-}
-
-// Away returns an error while the hub does not answer.
-func (a *Account) Away() *AwayError {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.away == nil {
-		return nil
-	}
-	return &AwayError{Since: a.since, Err: a.away}
-}
-
-// heard records the result of a call to the hub, and returns an AwayError for an error of it.
-func (a *Account) heard(err error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case err == nil || apierrors.IsConflict(err):
-		a.away, a.contact = nil, a.Now()
-		return err
-	case a.away == nil:
-		a.since = a.contact
-		if a.since.IsZero() {
-			a.since = a.Now()
-		}
-	}
-	a.away = err
-	return &AwayError{Since: a.since, Err: err}
 }
 
 // Name returns the name of the quota.

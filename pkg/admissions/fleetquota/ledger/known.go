@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+// offer is the allowance of the cluster in the hub.
+type offer struct {
+	quota     types.UID
+	sequence  int64
+	allowance corev1.ResourceList
+}
+
+func (a *Account) recall() (*quotav1alpha1.FleetAllowance, *offer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.known, a.offered
+}
+
+// remember keeps an account unless a newer one is known.
+func (a *Account) remember(read *quotav1alpha1.FleetAllowance) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known != nil && a.known.UID == read.UID && compare(read.ResourceVersion, a.known.ResourceVersion) < 0 {
+		return
+	}
+	a.known = read
+	now := a.Now()
+	seen := make(map[types.UID]time.Time, len(read.Status.Pending))
+	for i := range read.Status.Pending {
+		request := read.Status.Pending[i].Request
+		if seen[request] = now; !a.seen[request].IsZero() {
+			seen[request] = a.seen[request]
+		}
+	}
+	a.seen = seen
+}
+
+// Notice keeps an account that was read from a cache, unless a newer one is known.
+func (a *Account) Notice(read *quotav1alpha1.FleetAllowance) { a.remember(read) }
+
+func (a *Account) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known = nil
+}
+
+// Known returns the newest account that this replica has written or read, or nil. It must not be modified.
+func (a *Account) Known() *quotav1alpha1.FleetAllowance {
+	known, _ := a.recall()
+	return known
+}
+
+// Away returns an error while the hub does not answer.
+func (a *Account) Away() *AwayError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.away == nil {
+		return nil
+	}
+	return &AwayError{Since: a.since, Err: a.away}
+}
+
+// heard records the result of a call to the hub, and returns an AwayError for an error of it.
+func (a *Account) heard(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == nil || apierrors.IsConflict(err):
+		a.away, a.contact = nil, a.Now()
+		return err
+	case a.away == nil:
+		a.since = a.contact
+		if a.since.IsZero() {
+			a.since = a.Now()
+		}
+	}
+	a.away = err
+	return &AwayError{Since: a.since, Err: err}
+}
