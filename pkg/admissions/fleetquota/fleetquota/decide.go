@@ -13,8 +13,12 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
 )
 
-// maxName bounds a name in a warning.
-const maxName = 40
+const (
+	// maxName bounds a name in a warning, and maxReason the reason why an object cannot be counted: it lists containers and
+	// fields, of which an object may have 100,000, with names of any length.
+	maxName   = 40
+	maxReason = 1000
+)
 
 // book is the account of one quota, with the requests that wait for it. One request at a time writes, for all that wait,
 // so a burst of requests costs few writes. Requests that fit into the allowance never wait for the hub.
@@ -118,6 +122,15 @@ func denial(r *admit.Request, quota string, b *book, d *ledger.Demand, err error
 			message, text(charged), text(known.Status.Allowance), away))
 	}
 	return admit.Forbidden(r, fmt.Errorf("%s; claimed by other clusters: %s", message, text(known.Spec.Others)))
+}
+
+// shortened returns an error with the beginning of the text of another one.
+func shortened(err error) error {
+	text := err.Error()
+	if len(text) <= maxReason {
+		return err
+	}
+	return errors.New(strings.ToValidUTF8(text[:maxReason], "") + " ...")
 }
 
 // warn says how much is left of the resources that the request uses, of those of which little is left.

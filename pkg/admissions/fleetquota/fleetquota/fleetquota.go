@@ -164,7 +164,7 @@ func (p *plugin) scaled(ctx context.Context, r *admit.Request, kind *workload.Ki
 func (p *plugin) measure(r *admit.Request, kind *workload.Kind, obj, old runtime.Object) (now, before *workload.Workload, err error) {
 	if now, err = p.kinds.Measure(kind, obj); err != nil {
 		if errors.Is(err, workload.ErrUnreadable) {
-			return nil, nil, admit.Forbidden(r, err)
+			return nil, nil, admit.Forbidden(r, shortened(err))
 		}
 		return nil, nil, err
 	}
@@ -194,7 +194,7 @@ func (p *plugin) checkSet(r *admit.Request, now, before *workload.Workload, sele
 		if err == nil || before != nil && before.Check(required) != nil && now.Pods() <= before.Pods() {
 			continue
 		}
-		return admit.Forbidden(r, fmt.Errorf("failed fleet quota: %s: %w", a.Name, err))
+		return admit.Forbidden(r, fmt.Errorf("failed fleet quota: %s: %w", a.Name, shortened(err)))
 	}
 	return nil
 }
