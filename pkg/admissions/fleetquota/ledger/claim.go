@@ -30,22 +30,14 @@ func (a *Account) claimOnce(ctx context.Context, demands []*Demand) (bool, error
 	if err != nil {
 		return false, err
 	}
-	charged := Charged(account)
 	free := minus(q.Spec.Hard, claimed(q))
-	need, short := charged, corev1.ResourceList{}
-	for _, d := range demands {
-		more := plus(need, only(minus(d.Usage, d.Old), q.Spec.Hard))
-		if missing := minus(only(more, q.Spec.Hard), e.Allowance); covers(free, missing) {
-			need = more
-		} else {
-			short = most(short, missing)
-		}
-	}
-	need = only(need, q.Spec.Hard)
-	missing, lacking := minus(need, e.Allowance), minus(need, account.Status.Allowance)
+	need, short, refused := fit(q, e, free, Charged(account), demands)
+	// What is charged may be more than the hub has left: workloads that were there before the quota, or a lower limit.
+	missing := least(minus(need, e.Allowance), free)
+	lacking := minus(least(need, plus(e.Allowance, missing)), account.Status.Allowance)
 	a.note(len(short) > 0)
 	switch {
-	case len(lacking) == 0 && len(short) == 0:
+	case len(lacking) == 0 && !refused:
 		return false, nil
 	case len(lacking) == 0 && covers(e.Wanted, short):
 		return false, &ShortError{Free: free}
@@ -64,10 +56,32 @@ func (a *Account) claimOnce(ctx context.Context, demands []*Demand) (bool, error
 	if err := a.write(ctx, q, "claim"); err != nil {
 		return apierrors.IsConflict(err), unlessConflict(err)
 	}
-	if len(short) > 0 {
+	if refused {
 		return false, &ShortError{Free: free}
 	}
 	return false, nil
+}
+
+// fit returns what is needed for what is charged and for the demands that the hub has room for. It also returns what is
+// missing for the others that fit into the limit, and whether there are others.
+func fit(q *quotav1alpha1.FleetQuota, e *quotav1alpha1.ClusterAllowance, free, charged corev1.ResourceList, demands []*Demand) (need, short corev1.ResourceList, refused bool) {
+	need, short = charged, corev1.ResourceList{}
+	for _, d := range demands {
+		extra := only(minus(d.Usage, d.Old), q.Spec.Hard)
+		more := plus(need, extra)
+		// Another resource may be above its limit.
+		asked := only(more, extra)
+		switch missing := minus(asked, e.Allowance); {
+		case covers(free, missing):
+			need = more
+			continue
+		case covers(q.Spec.Hard, asked):
+			short = most(short, missing)
+		}
+		// Nothing that other clusters return suffices for a demand beyond the whole limit.
+		refused = true
+	}
+	return only(need, q.Spec.Hard), short, refused
 }
 
 // note remembers that a request was refused, until the next report.
