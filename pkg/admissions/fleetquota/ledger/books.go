@@ -22,13 +22,18 @@ func Charged(a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
 	return out
 }
 
+// available returns the allowance, and no more than the limit, which may have been lowered since.
+func available(a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
+	return least(a.Status.Allowance, a.Spec.Hard)
+}
+
 // enter charges a demand if it fits into the allowance. A demand that adds nothing always fits.
 func enter(a *quotav1alpha1.FleetAllowance, d *Demand) bool {
 	extra := Extra(d, a)
 	if len(extra) == 0 {
 		return true
 	}
-	if !covers(a.Status.Allowance, only(plus(Charged(a), extra), extra)) {
+	if !covers(available(a), only(plus(Charged(a), extra), extra)) {
 		return false
 	}
 	p := d.Pending
@@ -205,5 +210,5 @@ func Extra(d *Demand, a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
 func Fits(a *quotav1alpha1.FleetAllowance, d *Demand) bool {
 	extra := Extra(d, a)
 	wanted := only(plus(Charged(a), extra), extra)
-	return covers(a.Status.Allowance, wanted) || covers(a.Spec.Hard, only(plus(wanted, a.Spec.Others), extra))
+	return covers(available(a), wanted) || covers(a.Spec.Hard, only(plus(wanted, a.Spec.Others), extra))
 }
