@@ -26,8 +26,17 @@ func addTo(sum, more corev1.ResourceList) {
 	for name, q := range more {
 		had := sum[name]
 		had.Add(q)
-		sum[name] = had
+		sum[name] = readable(had)
 	}
+}
+
+// readable returns an amount that has the same value when it is read from its text: what has a suffix such as Ei is read
+// as at most 2^63 - 1.
+func readable(q resource.Quantity) resource.Quantity {
+	if q.Format == resource.BinarySI && q.CmpInt64(math.MaxInt64) > 0 {
+		q.Format = resource.DecimalSI
+	}
+	return q
 }
 
 // minus returns the positive amounts of a - b.
@@ -80,7 +89,7 @@ func only(a, limited corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range a {
 		if _, ok := limited[name]; ok && q.Sign() > 0 {
-			out[name] = q.DeepCopy()
+			out[name] = readable(q.DeepCopy())
 		}
 	}
 	return out
