@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/featuregate"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
@@ -32,7 +32,7 @@ import (
 const now = "2026-01-01T00:00:00Z"
 
 // count counts objects, in a cluster whose caches have these namespaces. It asks for what one object declares.
-func count(tb testing.TB, settings workload.Settings, spec *quotav1alpha1.FleetAllowanceSpec, namespaces []runtime.Object, objects []runtime.Object, asked types.UID) ledger.Count {
+func count(tb testing.TB, settings workload.Settings, spec *quotav1alpha1.FleetAllowanceSpec, namespaces []runtime.Object, objects []runtime.Object, asked types.UID, custom ...workload.Kind) ledger.Count {
 	tb.Helper()
 	gates := featuregate.NewFeatureGate()
 	if err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{pods.PodLevelResources: pods.QOSFeatures()[pods.PodLevelResources]}); err != nil {
@@ -43,20 +43,25 @@ func count(tb testing.TB, settings workload.Settings, spec *quotav1alpha1.FleetA
 		tb.Fatal(err)
 	}
 	clock := testingclock.NewFakeClock(at)
-	client := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, objects...)
-	custom := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	lists := map[schema.GroupVersionResource]string{}
+	kinds := workload.New(settings, gates, clock, custom...)
+	for _, kind := range kinds.All() {
+		lists[kind.GroupVersionResource] = kind.Kind + "List"
+	}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
 	d := admit.Deps{
-		Clock: clock, Dynamic: client, CustomInformers: custom, OptionalInformers: custom, Features: gates,
+		Clock: clock, Dynamic: client, CustomInformers: factory, OptionalInformers: factory, Features: gates,
 		Informers: informers.NewSharedInformerFactory(fake.NewClientset(namespaces...), 0),
 	}
-	c, err := census.New(d, workload.New(settings, gates, clock))
+	c, err := census.New(d, kinds)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	d.Informers.Start(tb.Context().Done())
-	custom.Start(tb.Context().Done())
+	factory.Start(tb.Context().Done())
 	d.Informers.WaitForCacheSync(tb.Context().Done())
-	custom.WaitForCacheSync(tb.Context().Done())
+	factory.WaitForCacheSync(tb.Context().Done())
 	got, ok := c.Count(spec, map[types.UID]bool{asked: true})
 	if !ok {
 		tb.Fatal("The caches are not synced")
@@ -117,6 +122,8 @@ func versionOf(kind string) string {
 		return "v1"
 	case "Job", "CronJob":
 		return "batch/v1"
+	case "Team":
+		return "example.com/v1"
 	}
 	return appsv1.SchemeGroupVersion.String()
 }
@@ -210,6 +217,40 @@ func TestNamespaces(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := count(t, workload.Settings{}, spec, test.namespaces, objects(t, "Deployment web - 3 2"), "").Total[corev1.ResourceRequestsCPU]
+			if got.String() != test.cpus {
+				t.Errorf("Got %s CPUs, want %s", got.String(), test.cpus)
+			}
+		})
+	}
+}
+
+// TestUnreadableOwner counts the pods of custom resources that cannot be measured and that were stored before the quota.
+// The pods of one that can be measured are a part of it.
+func TestUnreadableOwner(t *testing.T) {
+	team := workload.Kind{
+		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "teams"}, Kind: "Team",
+		Custom: &workload.Custom{Groups: []workload.Group{{Path: "spec.groups.*", Replicas: []string{"replicas"}, Absent: 1, Template: "template"}}},
+	}
+	const group = "{replicas: 3, template: {spec: {containers: [{name: main, resources: {requests: {cpu: %s}}}]}}}, "
+	for _, test := range []struct{ name, groups, cpus string }{
+		{"readable", fmt.Sprintf(group, "1"), "3"},
+		{"no number", "{replicas: many, template: {}}", "2"},
+		{"an enormous quantity", fmt.Sprintf(group, "'1e1000000000'"), "2"},
+		{"many templates", strings.Repeat("{template: {}}, ", 10_001), "2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u := &unstructured.Unstructured{}
+			text := "{apiVersion: example.com/v1, kind: Team, metadata: {name: a, namespace: shop, uid: a}, spec: {groups: [" + test.groups + "]}}"
+			doc, err := yaml.YAMLToJSON([]byte(text))
+			if err == nil {
+				err = u.UnmarshalJSON(doc)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := append(objects(t, "Pod a-1 Team/a 0 2"), u)
+			spec := &quotav1alpha1.FleetAllowanceSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: {}}}
+			got := count(t, workload.Settings{}, spec, nil, all, "", team).Total[corev1.ResourceRequestsCPU]
 			if got.String() != test.cpus {
 				t.Errorf("Got %s CPUs, want %s", got.String(), test.cpus)
 			}
