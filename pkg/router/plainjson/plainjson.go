@@ -2,7 +2,8 @@
 // as fast as a general decoder.
 //
 // It has no semantics of its own: whatever it decodes, sigs.k8s.io/json decodes from the same text to the same value,
-// and it refuses all other text. Plain text has no duplicate fields, no invalid UTF-8, no surrogate pairs, no escaped
+// and it refuses all other text. The exception is a quantity with an exponent beyond quantities.MaxExponent, for which
+// sigs.k8s.io/json takes up to hours. Plain text has no duplicate fields, no invalid UTF-8, no surrogate pairs, no escaped
 // field names, integers without exponents, and a moderate depth. The caller passes text that is refused, plain or
 // not, to sigs.k8s.io/json, which decodes it or has the error. FuzzUnmarshal compares the two.
 package plainjson
@@ -20,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // maxDepth is the depth of nesting up to which text is plain. Objects of built-in kinds have a depth of less than
@@ -79,8 +82,8 @@ func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 		return c == '[' && d.list(p, to)
 	case texts:
 		return c == '{' && d.texts((*map[string]string)(to))
-	case quantities:
-		return c == '{' && d.quantities((*corev1.ResourceList)(to))
+	case resources:
+		return c == '{' && d.resources((*corev1.ResourceList)(to))
 	case either:
 		return d.either(c, (*intstr.IntOrString)(to))
 	case instant:
@@ -225,8 +228,8 @@ func (d *decoder) either(c byte, to *intstr.IntOrString) bool {
 	return ok && int64(to.IntVal) == n
 }
 
-// quantities decodes an object into a corev1.ResourceList.
-func (d *decoder) quantities(to *corev1.ResourceList) bool {
+// resources decodes an object into a corev1.ResourceList.
+func (d *decoder) resources(to *corev1.ResourceList) bool {
 	if !d.enter() {
 		return false
 	}
@@ -240,7 +243,7 @@ func (d *decoder) quantities(to *corev1.ResourceList) bool {
 		d.next()
 		start := d.at
 		var q resource.Quantity
-		if !d.skip() || q.UnmarshalJSON(d.in[start:d.at:d.at]) != nil {
+		if !d.skip() || quantities.Unmarshal(d.in[start:d.at:d.at], &q) != nil {
 			return false
 		}
 		m[corev1.ResourceName(key)] = q

@@ -15,26 +15,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // form says how values of a type are decoded.
 type form int
 
 const (
-	other      form = iota // by sigs.k8s.io/json
-	own                    // by the UnmarshalJSON of the type
-	raw                    // as text: runtime.RawExtension, metav1.FieldsV1
-	text                   // a string
-	boolean                // a bool
-	integer                // a signed integer
-	pointer                // a pointer
-	structure              // a struct
-	list                   // a slice
-	texts                  // a map[string]string
-	quantities             // a corev1.ResourceList
-	either                 // an intstr.IntOrString
-	instant                // a metav1.Time
-	mapping                // another map with keys of a string type
+	other     form = iota // by sigs.k8s.io/json
+	own                   // by the UnmarshalJSON of the type
+	raw                   // as text: runtime.RawExtension, metav1.FieldsV1
+	text                  // a string
+	boolean               // a bool
+	integer               // a signed integer
+	pointer               // a pointer
+	structure             // a struct
+	list                  // a slice
+	texts                 // a map[string]string
+	resources             // a corev1.ResourceList
+	either                // an intstr.IntOrString
+	instant               // a metav1.Time
+	mapping               // another map with keys of a string type
 )
 
 // plan is what decoding needs to know of a type.
@@ -146,7 +148,7 @@ func formOf(t reflect.Type) form {
 	case t == reflect.TypeFor[runtime.RawExtension](), t == reflect.TypeFor[metav1.FieldsV1]():
 		return raw
 	case t == reflect.TypeFor[corev1.ResourceList]():
-		return quantities
+		return resources
 	case t == reflect.TypeFor[intstr.IntOrString]():
 		return either
 	case t == reflect.TypeFor[metav1.Time]():
@@ -188,7 +190,9 @@ func formOf(t reflect.Type) form {
 // unmarshalerOf returns the UnmarshalJSON of a type. The types that pods have need no reflection.
 func unmarshalerOf(t reflect.Type) func([]byte, unsafe.Pointer) error {
 	if t == reflect.TypeFor[resource.Quantity]() {
-		return func(text []byte, to unsafe.Pointer) error { return (*resource.Quantity)(to).UnmarshalJSON(text) }
+		return func(text []byte, to unsafe.Pointer) error {
+			return quantities.Unmarshal(text, (*resource.Quantity)(to))
+		}
 	}
 	return func(text []byte, to unsafe.Pointer) error {
 		u, _ := reflect.TypeAssert[json.Unmarshaler](reflect.NewAt(t, to))

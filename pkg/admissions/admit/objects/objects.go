@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admissions/admit/footprint"
 	"github.com/postern-dev/postern/pkg/router/plainjson"
+	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // Decoder decodes the objects of requests. The zero value is ready for use.
@@ -80,6 +81,10 @@ func (d *Decoder) decodeAs(raw []byte, gvk schema.GroupVersionKind) (runtime.Obj
 	}
 	if plainjson.Unmarshal(raw, obj) {
 		return obj, nil
+	}
+	// API servers write plain text.
+	if quantities.Contains(raw) {
+		return nil, fmt.Errorf("decoding a %s %s: %w", gvk.GroupVersion(), gvk.Kind, quantities.ErrFar)
 	}
 	if obj, err = scheme.Scheme.New(gvk); err != nil {
 		return nil, fmt.Errorf("making a %s %s: %w", gvk.GroupVersion(), gvk.Kind, err)

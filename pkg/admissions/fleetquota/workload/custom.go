@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // Custom says where the objects of a custom kind have their pods.
@@ -152,8 +154,9 @@ func (g *Group) part(n node) (part, error) {
 	if !ok {
 		return part{}, fmt.Errorf("%w: %s is no pod template", ErrUnreadable, templates[0].path)
 	}
-	if path := enormous(content); path != "" {
-		return part{}, fmt.Errorf("%w: %s%s has a quantity with more than %d characters or an exponent beyond %d", ErrUnreadable, templates[0].path, path, maxQuantity, maxExponent)
+	// API servers do not parse the quantities of custom resources.
+	if path := quantities.In(content); path != "" {
+		return part{}, fmt.Errorf("%w: %s%s: %w", ErrUnreadable, templates[0].path, path, quantities.ErrFar)
 	}
 	template := &corev1.PodTemplateSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, template); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admissions/admit"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
+	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
@@ -61,7 +62,10 @@ func compiled(obj any) (any, error) {
 // compile records an error in the preset. A returned error would keep an older version of the preset in the cache.
 func compile(u *unstructured.Unstructured) *preset {
 	p := &preset{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p.PodPreset); err != nil {
+	// API servers do not parse the quantities of custom resources.
+	if path := quantities.In(u.Object["spec"]); path != "" {
+		p.err = fmt.Errorf("%s: %w", path, quantities.ErrFar)
+	} else if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p.PodPreset); err != nil {
 		p.PodPreset, p.err = settingsv1alpha1.PodPreset{}, fmt.Errorf("decoding: %w", err)
 	} else if p.selector, err = metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
 		p.err = fmt.Errorf("label selector conversion failed: %w", err)
