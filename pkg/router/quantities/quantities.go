@@ -15,9 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// MaxLength and MaxExponent bound the length of the text of a quantity in characters, and its decimal exponent. Other
-// quantities are far.
-const MaxLength, MaxExponent = 64, 1000
+// MaxLength is the length of the longest text in characters that is not far.
+const MaxLength = 64
+
+// MaxExponent is the largest decimal exponent, positive or negative, that is not far.
+const MaxExponent = 1000
 
 // ErrFar is the error for a far quantity that has no value to decode it to.
 var ErrFar = fmt.Errorf("a quantity has more than %d characters, or an exponent beyond %d", MaxLength, MaxExponent)
