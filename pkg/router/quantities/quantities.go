@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -80,6 +81,24 @@ func Unmarshal(text []byte, to *resource.Quantity) error {
 		*to = *resource.NewQuantity(int64(sign)*math.MaxInt64, resource.DecimalSI)
 	}
 	return nil
+}
+
+// Cap replaces far quantities in a list by those to which Unmarshal decodes them. It is for objects that an API server
+// stored, and sent to client-go.
+func Cap(list corev1.ResourceList) {
+	for name, q := range list {
+		if !IsStoredFar(q) {
+			continue
+		}
+		if Unmarshal([]byte(`"`+q.String()+`"`), &q) == nil {
+			list[name] = q
+		}
+	}
+}
+
+// IsStoredFar reports whether a quantity that client-go decoded is far.
+func IsStoredFar(q resource.Quantity) bool {
+	return q.Format == resource.DecimalExponent && hasFarExponent(q.String())
 }
 
 // Contains reports whether JSON text may have a far quantity. It takes other texts and numbers for quantities that look

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // Of returns what a pod uses. A pod that has ended is an object in storage, and uses nothing else.
@@ -28,6 +29,7 @@ func Of(pod *corev1.Pod, gates featuregate.FeatureGate, c clock.PassiveClock) co
 	if Ended(pod, c) {
 		return number
 	}
+	pod = capped(pod)
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, SkipPodLevelResources: !gates.Enabled(pods.PodLevelResources)}
 	return quota.Add(number, Compute(resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)))
 }
@@ -43,6 +45,45 @@ func Ended(pod *corev1.Pod, c clock.PassiveClock) bool {
 	}
 	grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 	return c.Now().After(pod.DeletionTimestamp.Add(grace))
+}
+
+// capped returns the pod with quantities that can be added. API servers accept exponents that take hours.
+func capped(pod *corev1.Pod) *corev1.Pod {
+	isFar := false
+	eachList(pod, func(list corev1.ResourceList) {
+		for _, q := range list {
+			isFar = isFar || quantities.IsStoredFar(q)
+		}
+	})
+	if !isFar {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	eachList(pod, quantities.Cap)
+	return pod
+}
+
+// eachList calls f with each list of resources that counts for the usage of a pod.
+func eachList(pod *corev1.Pod, f func(corev1.ResourceList)) {
+	requirements := func(r *corev1.ResourceRequirements) {
+		if r != nil {
+			f(r.Requests)
+			f(r.Limits)
+		}
+	}
+	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+		requirements(&c.Resources)
+	}
+	f(pod.Spec.Overhead)
+	requirements(pod.Spec.Resources)
+	f(pod.Status.AllocatedResources)
+	requirements(pod.Status.Resources)
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			f(statuses[i].AllocatedResources)
+			requirements(statuses[i].Resources)
+		}
+	}
 }
 
 // Compute returns one pod and its resources, under each of the names that a quota has for them.
