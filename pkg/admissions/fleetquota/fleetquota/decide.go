@@ -58,7 +58,7 @@ func (b *book) decide(ctx context.Context, d *ledger.Demand, dry bool) error {
 		outcome = ledger.Claimed
 	}
 	switch {
-	case isReason(err):
+	case ledger.IsShortOrAway(err):
 		outcome = ledger.Refused
 	case err != nil:
 		outcome = failed
@@ -75,17 +75,6 @@ func (b *book) reason() error {
 	return &ledger.ShortError{}
 }
 
-func isReason(err error) bool {
-	if err == nil {
-		return false
-	}
-	if _, ok := errors.AsType[*ledger.ShortError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[*ledger.AwayError](err)
-	return ok
-}
-
 // cancel removes the charge of a request that another quota denied. If it fails, the charge ends with the time-out of
 // the request.
 func (b *book) cancel(ctx context.Context, d *ledger.Demand) {
@@ -97,7 +86,7 @@ func (b *book) cancel(ctx context.Context, d *ledger.Demand) {
 // denial is the answer to a demand that does not fit. Other errors are failures.
 func denial(r *admit.Request, quota string, b *book, d *ledger.Demand, err error) error {
 	known := b.account.Known()
-	if !isReason(err) || known == nil {
+	if !ledger.IsShortOrAway(err) || known == nil {
 		return err
 	}
 	extra := ledger.Extra(d, known)

@@ -71,7 +71,7 @@ func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Out
 	}
 	for range attempts {
 		reason := a.Claim(ctx, rest)
-		if reason != nil && !isShortOrAway(reason) {
+		if reason != nil && !IsShortOrAway(reason) {
 			return rest, Refused, reason
 		}
 		// Also after a refusal: another replica may have claimed more, and a part of the demands may fit.

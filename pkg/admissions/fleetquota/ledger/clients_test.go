@@ -145,7 +145,7 @@ func (c *cluster) admit(ctx context.Context, id types.UID, from string, old, siz
 		rest, outcome, err = r.account.Decide(inside, []*ledger.Demand{demand})
 		if len(rest) > 0 {
 			outcome = ledger.Refused
-			if isReason(err) {
+			if ledger.IsShortOrAway(err) {
 				err = nil
 			}
 		}
@@ -161,14 +161,6 @@ func (c *cluster) admit(ctx context.Context, id types.UID, from string, old, siz
 		return done(ledger.Refused, errCrashed)
 	}
 	return done(outcome, err)
-}
-
-func isReason(err error) bool {
-	switch err.(type) { //nolint:errorlint // these are never wrapped
-	case *ledger.ShortError, *ledger.AwayError:
-		return true
-	}
-	return false
 }
 
 // askHub charges the hub for each request, by compare-and-swap.

@@ -40,7 +40,9 @@ func (e *AwayError) Error() string {
 // Unwrap returns the error of the last call.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-func isShortOrAway(err error) bool {
+// IsShortOrAway reports whether an error says why a demand was refused. Any other error means that the demand could not be
+// decided.
+func IsShortOrAway(err error) bool {
 	var short *ShortError
 	var away *AwayError
 	return errors.As(err, &short) || errors.As(err, &away)
