@@ -126,12 +126,20 @@ func (c *config) validateWorkloads() error {
 			return admit.InvalidField(at("pods"), "it needs one entry at least")
 		}
 		seen[gr] = true
+		if w.Scale != "" && !isFieldPath(w.Scale) {
+			return admit.InvalidField(at("scale"), "want the path of one field, such as spec.replicas, not %q", w.Scale)
+		}
+		if w.Suspended != "" && !isFieldPath(w.Suspended) {
+			return admit.InvalidField(at("suspended"), "want the path of one field, such as spec.suspend, not %q", w.Suspended)
+		}
 		for j := range w.Pods {
 			p := &w.Pods[j]
-			paths := append([]string{p.Path, p.Template}, p.Replicas...)
-			for _, path := range paths {
-				if path == "" || strings.Contains("."+path+".", "..") {
-					return admit.InvalidField(at(fmt.Sprintf("pods[%d]", j)), "want paths such as spec.template, not %q", path)
+			if !isPath(p.Path) {
+				return admit.InvalidField(at(fmt.Sprintf("pods[%d].path", j)), "want a path such as spec or spec.roles.*, not %q", p.Path)
+			}
+			for _, path := range append([]string{p.Template}, p.Replicas...) {
+				if !isFieldPath(path) {
+					return admit.InvalidField(at(fmt.Sprintf("pods[%d]", j)), "want the path of one field below path, such as template, not %q", path)
 				}
 			}
 			if p.Absent != nil && *p.Absent < 0 {
@@ -141,6 +149,12 @@ func (c *config) validateWorkloads() error {
 	}
 	return nil
 }
+
+// isPath reports whether a path has no empty names.
+func isPath(path string) bool { return path != "" && !strings.Contains("."+path+".", "..") }
+
+// isFieldPath reports whether a path stands for one field. With a *, only the first or the last of several fields would count.
+func isFieldPath(path string) bool { return isPath(path) && !strings.Contains("."+path+".", ".*.") }
 
 // kinds returns the custom kinds.
 func (c *config) kinds() []workload.Kind {

@@ -161,22 +161,27 @@ func (p *plugin) scaled(ctx context.Context, r *admit.Request, kind *workload.Ki
 	return scaled, unscaled, nil
 }
 
+// measure returns what the new and the old object use. An old object that nobody can read uses nothing, and its pods count on
+// their own. If the new object is as unreadable, nothing changes: otherwise nobody could remove its finalizers.
 func (p *plugin) measure(r *admit.Request, kind *workload.Kind, obj, old runtime.Object) (now, before *workload.Workload, err error) {
-	if now, err = p.kinds.Measure(kind, obj); err != nil {
-		if errors.Is(err, workload.ErrUnreadable) {
-			return nil, nil, admit.Forbidden(r, shortened(err))
+	unreadable := false
+	if old != nil {
+		before, err = p.kinds.Measure(kind, old)
+		if unreadable = errors.Is(err, workload.ErrUnreadable); unreadable {
+			before, err = &workload.Workload{}, nil
 		}
-		return nil, nil, err
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	if old == nil {
-		return now, nil, nil
+	now, err = p.kinds.Measure(kind, obj)
+	switch {
+	case !errors.Is(err, workload.ErrUnreadable):
+		return now, before, err
+	case unreadable:
+		return &workload.Workload{}, before, nil
 	}
-	before, err = p.kinds.Measure(kind, old)
-	if errors.Is(err, workload.ErrUnreadable) {
-		// It uses nothing as long as nobody can read it.
-		return now, &workload.Workload{}, nil
-	}
-	return now, before, err
+	return nil, nil, admit.Forbidden(r, shortened(err))
 }
 
 // checkSet denies containers that do not set a resource that a quota limits. A workload that was stored without it may
