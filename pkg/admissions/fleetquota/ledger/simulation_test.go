@@ -105,7 +105,7 @@ func (w *world) recover() {
 		}
 	})
 	// The others return what they do not use when they look at the hub, which they do rarely in a large fleet.
-	w.run(w.now + 5*time.Minute + 2*time.Duration(len(w.clusters))*100*time.Millisecond)
+	w.run(w.now + 5*time.Minute + 2*ledger.Spread(w.hub.quota, 0))
 	if !got && w.broken == "" {
 		w.broken = fmt.Sprintf("after the faults, a workload of the remaining %d CPUs is refused", rest)
 	}
