@@ -21,7 +21,7 @@ DEMO_FLAGS := $(if $(PLUGINS),-plugins=$(PLUGINS)) $(if $(CONFIG),-config=$(CONF
 # sources have their own targets. The target unit tests the other modules.
 MODULES := $(sort $(filter-out %/controlplane/etcd %/controlplane/kubernetes %/controlplane/containerd, \
 	$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*'))))
-SPECIAL := ./test/controlplane ./test/e2e ./test/node ./pkg/admissions/parity
+SPECIAL := ./test/controlplane ./test/e2e ./test/node ./test/parity
 UNIT_MODULES := $(filter-out $(SPECIAL),$(MODULES))
 
 # The folder of the recorded decisions, the command line for the replay, and the plugins of bin/postern. The
@@ -99,12 +99,12 @@ unit: build ## Unit tests
 
 .PHONY: fleet-simulation
 fleet-simulation: ## 10,000 simulated fleets with faults: FleetQuota is never above its limit [SEEDS=]
-	go test ./pkg/admissions/fleetquota/ledger -run TestNeverAboveTheLimit -v -timeout 2h -seeds $(or $(SEEDS),10000)
+	go test ./internal/fleetquota/ledger -run TestNeverAboveTheLimit -v -timeout 2h -seeds $(or $(SEEDS),10000)
 
 .PHONY: parity
 parity: ## The plugins' cases through kube-apiserver's own plugins
 	@# Without a list of packages, go test also prints which plugins it compared.
-	go test -C pkg/admissions/parity -timeout 30m
+	go test -C test/parity -timeout 30m
 
 .PHONY: e2e
 e2e: ## End-to-end tests with a real control plane

@@ -16,8 +16,8 @@ func TestDependencies(t *testing.T) {
 	}
 	deps := strings.Fields(string(out))
 	for _, unwanted := range []string{
-		"github.com/postern-dev/postern/pkg/admissions/admit/admittest",
-		"github.com/postern-dev/postern/pkg/admissions/admit/admittest/conditions",
+		"github.com/postern-dev/postern/pkg/admit/admittest",
+		"github.com/postern-dev/postern/internal/conditions",
 		"k8s.io/apiserver/pkg/admission/plugin/cel",
 		"k8s.io/apiserver/pkg/cel/environment",
 		"k8s.io/apiserver/pkg/cel/library",
@@ -27,7 +27,7 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("The program depends on %s", unwanted)
 		}
 	}
-	if !slices.Contains(deps, "github.com/postern-dev/postern/pkg/admissions/admit") {
+	if !slices.Contains(deps, "github.com/postern-dev/postern/pkg/admit") {
 		t.Errorf("Got %d dependencies without the chain", len(deps))
 	}
 }

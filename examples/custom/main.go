@@ -9,7 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/cmd/postern/app"
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 func main() {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/yamltree"
+	"github.com/postern-dev/postern/internal/yamltree"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Mistake is one mistake in a configuration file.

@@ -10,8 +10,8 @@ import (
 
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/yamltree"
+	"github.com/postern-dev/postern/internal/yamltree"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Configs maps plugin names to their configurations.

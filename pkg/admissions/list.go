@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/router"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admit/access"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
 // TestAccess runs every case of every plugin and compares its API calls with the permissions that the plugin declares

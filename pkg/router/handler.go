@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/router/lazylog"
+	"github.com/postern-dev/postern/internal/lazylog"
 )
 
 const (

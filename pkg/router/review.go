@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/postern-dev/postern/pkg/router/plainjson"
+	"github.com/postern-dev/postern/internal/plainjson"
 )
 
 // MaxBodyBytes is the largest request body that is read. An object may have

@@ -7,8 +7,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/pkg/router/buffers"
-	"github.com/postern-dev/postern/pkg/router/sparselog"
+	"github.com/postern-dev/postern/internal/buffers"
+	"github.com/postern-dev/postern/internal/sparselog"
 )
 
 // Router is the http.Handler of the secure port. It answers only at the paths of

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
+	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )

@@ -15,7 +15,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/router"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/router/sparselog"
+	"github.com/postern-dev/postern/internal/sparselog"
 )
 
 // connections is a listener that counts the connections it accepted. It bounds the

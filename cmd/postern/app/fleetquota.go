@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/fleetquota/store"
 )
 
 // reclaim holds the flags of the fleetquota reclaim command.

@@ -3,8 +3,8 @@ package app
 import (
 	"github.com/spf13/cobra"
 
-	policies "github.com/postern-dev/postern/pkg/apis/policy/migration"
-	presets "github.com/postern-dev/postern/pkg/apis/settings/migration"
+	policies "github.com/postern-dev/postern/internal/migration/policy"
+	presets "github.com/postern-dev/postern/internal/migration/settings"
 )
 
 func newMigrate() *cobra.Command {

@@ -15,9 +15,9 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/internal/authorization"
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 	"github.com/postern-dev/postern/pkg/router/rollout"

@@ -25,8 +25,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admit/access"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/router"
 	"github.com/postern-dev/postern/pkg/router/rollout"

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/router"
 )
 

@@ -11,7 +11,7 @@ import (
 	"example.com/custom/costcenter"
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/router"
 )
 

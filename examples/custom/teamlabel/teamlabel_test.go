@@ -5,7 +5,7 @@ import (
 
 	"example.com/custom/teamlabel"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
 func Test(t *testing.T) { admittest.Run(t, teamlabel.Plugin) }

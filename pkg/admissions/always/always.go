@@ -3,9 +3,9 @@
 package always
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/always/alwaysadmit"
 	"github.com/postern-dev/postern/pkg/admissions/always/alwaysdeny"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

@@ -2,11 +2,11 @@
 package certificates
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/certificateapproval"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/certificatesigning"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/certificatesubjectrestriction"
 	"github.com/postern-dev/postern/pkg/admissions/certificates/clustertrustbundleattest"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

@@ -2,8 +2,8 @@
 package deletion
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/deletion/deletiongate"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins.

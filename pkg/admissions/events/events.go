@@ -5,8 +5,8 @@ package events
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/events/eventratelimit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

@@ -2,8 +2,8 @@
 package fleetquota
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/fleetquota"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family has one plugin. kube-apiserver has no such plugin.

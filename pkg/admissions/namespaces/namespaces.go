@@ -6,10 +6,10 @@ package namespaces
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces/namespaceautoprovision"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces/namespaceexists"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces/namespacelifecycle"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

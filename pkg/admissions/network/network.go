@@ -2,9 +2,9 @@
 package network
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/network/defaultingressclass"
 	"github.com/postern-dev/postern/pkg/admissions/network/denyserviceexternalips"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

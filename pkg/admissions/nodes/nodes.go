@@ -3,9 +3,9 @@
 package nodes
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/nodes/noderestriction"
 	"github.com/postern-dev/postern/pkg/admissions/nodes/taintnodesbycondition"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

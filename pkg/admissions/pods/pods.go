@@ -3,7 +3,6 @@
 package pods
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/alwayspullimages"
 	"github.com/postern-dev/postern/pkg/admissions/pods/defaulttolerationseconds"
 	"github.com/postern-dev/postern/pkg/admissions/pods/denyescalatingexec"
@@ -26,6 +25,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/runtimeclass"
 	"github.com/postern-dev/postern/pkg/admissions/pods/securitycontextdeny"
 	"github.com/postern-dev/postern/pkg/admissions/pods/serviceaccount"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

@@ -2,8 +2,8 @@
 package quota
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/quota/resourcequota"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

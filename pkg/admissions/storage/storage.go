@@ -2,11 +2,11 @@
 package storage
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/storage/defaultstorageclass"
 	"github.com/postern-dev/postern/pkg/admissions/storage/persistentvolumeclaimresize"
 	"github.com/postern-dev/postern/pkg/admissions/storage/persistentvolumelabel"
 	"github.com/postern-dev/postern/pkg/admissions/storage/storageobjectinuseprotection"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Family lists the plugins in kube-apiserver's recommended order.

@@ -2,7 +2,7 @@
 // exists so that a list of plugins may name it. See README.md.
 package alwaysadmit
 
-import "github.com/postern-dev/postern/pkg/admissions/admit"
+import "github.com/postern-dev/postern/pkg/admit"
 
 // Plugin is AlwaysAdmit. It neither mutates nor validates, so no webhook is
 // registered for it.

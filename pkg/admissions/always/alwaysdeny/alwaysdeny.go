@@ -8,7 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Plugin is AlwaysDeny. The handler returns the rule, because the configuration

@@ -3,8 +3,8 @@ package alwaysdeny
 import (
 	"slices"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
+	"github.com/postern-dev/postern/internal/kinds/namespacenames"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // config is the plugin's configuration. kube-apiserver's plugin has none. Here the
@@ -27,7 +27,7 @@ func load(data []byte) (config, error) {
 	case !c.Everywhere && len(c.Namespaces) == 0:
 		return c, admit.InvalidField("namespaces", "list the namespaces in which everything is to be denied, or say everywhere: true")
 	}
-	return c, namespaces.CheckNames("namespaces", c.Namespaces)
+	return c, namespacenames.CheckNames("namespaces", c.Namespaces)
 }
 
 func (c config) denies(namespace string) bool {

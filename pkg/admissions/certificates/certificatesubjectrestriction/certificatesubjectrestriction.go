@@ -10,9 +10,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/certificates/signers"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/certrequest"
+	"github.com/postern-dev/postern/internal/kinds/certrequest"
+	"github.com/postern-dev/postern/internal/kinds/signers"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // masters is the group that no authorizer restricts.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
+	"github.com/postern-dev/postern/internal/kinds/namespacenames"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (
@@ -108,7 +108,7 @@ func newGate(field string, c gateConfig) (*gate, error) {
 	if wrong := validation.IsDNS1123Label(c.Name); len(wrong) > 0 {
 		return nil, admit.InvalidField(field+".name", "%q: %s", c.Name, wrong[0])
 	}
-	if err := namespaces.CheckNames(field+".namespaces", c.Namespaces); err != nil {
+	if err := namespacenames.CheckNames(field+".namespaces", c.Namespaces); err != nil {
 		return nil, err
 	}
 	if err := g.checkSelectors(field); err != nil {

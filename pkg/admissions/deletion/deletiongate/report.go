@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // config is the plugin's configuration.

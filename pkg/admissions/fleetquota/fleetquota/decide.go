@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (

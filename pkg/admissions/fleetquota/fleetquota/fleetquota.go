@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/census"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/workload"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/fleetquota/census"
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/fleetquota/store"
+	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -31,7 +31,7 @@ var Plugin = &admit.Plugin{
 	Rules:        rules(workload.New(workload.Settings{}, nil, nil).All()),
 	SideEffects:  true,
 	Configurable: true,
-	Features:     map[featuregate.Feature]featuregate.FeatureSpec{pods.PodLevelResources: pods.QOSFeatures()[pods.PodLevelResources]},
+	Features:     map[featuregate.Feature]featuregate.FeatureSpec{podspec.PodLevelResources: podspec.QOSFeatures()[podspec.PodLevelResources]},
 	Access: access.Rules{
 		access.Lookup("", "pods"), access.Lookup("", "namespaces"), access.Lookup("apps", "deployments"), access.Lookup("apps", "statefulsets"),
 		access.Lookup("apps", "replicasets"), access.Lookup("apps", "daemonsets"), access.Lookup("batch", "jobs"), access.Lookup("batch", "cronjobs"),

@@ -7,8 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/admissions/fleetquota/fleetquota"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
 // cluster is a case with a quota of 500 CPUs, of which this cluster has 20.

@@ -5,7 +5,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/metrics"
 
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
 )
 
 // failed is the outcome of a demand that could not be decided.

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // isCovered reports whether the usage of an object is a part of what its owner uses. Only those who may update the status

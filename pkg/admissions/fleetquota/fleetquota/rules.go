@@ -5,8 +5,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // rules returns the rules of the kinds: new objects, changed ones, and other numbers of replicas.

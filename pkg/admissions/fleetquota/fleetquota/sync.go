@@ -17,11 +17,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/census"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/store"
-	"github.com/postern-dev/postern/pkg/admissions/pause"
+	"github.com/postern-dev/postern/internal/fleetquota/census"
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/fleetquota/store"
+	"github.com/postern-dev/postern/internal/pause"
+	"github.com/postern-dev/postern/pkg/admit"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 

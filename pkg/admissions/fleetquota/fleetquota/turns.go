@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/pkg/admissions/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
 )
 
 // settleTimeout bounds a decision of a request that has no deadline.

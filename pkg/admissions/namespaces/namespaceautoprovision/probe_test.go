@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/namespaces/namespaceautoprovision"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
+	"github.com/postern-dev/postern/internal/kinds/namespacenames"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
@@ -23,7 +23,7 @@ func load(data []byte) (config, error) {
 	if err != nil {
 		return c, err
 	}
-	return c, namespaces.CheckNames("immortalNamespaces", c.ImmortalNamespaces)
+	return c, namespacenames.CheckNames("immortalNamespaces", c.ImmortalNamespaces)
 }
 
 // immortal returns the sorted names of all namespaces that cannot be deleted.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/namespaces"
+	"github.com/postern-dev/postern/internal/kinds/namespacenames"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
@@ -67,7 +67,7 @@ func (e *entry) parse(at string) error {
 			return admit.InvalidField(fmt.Sprintf("%s.%s[%d]", at, list.field, i), "it is empty")
 		}
 	}
-	return namespaces.CheckNames(at+".namespaces", e.Namespaces)
+	return namespacenames.CheckNames(at+".namespaces", e.Namespaces)
 }
 
 // parsePrefix accepts only the canonical form of a range, so that its addresses are unambiguous.

@@ -12,7 +12,7 @@ import (
 	csitranslation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // checkAudience denies a token for an audience that the pod does not request, unless the node is authorized

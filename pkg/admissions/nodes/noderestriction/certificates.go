@@ -4,8 +4,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/certrequest"
+	"github.com/postern-dev/postern/internal/kinds/certrequest"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // certificate allows a node to request kubelet certificates only in its own name. The signer validates the

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // mirrorPod allows a node to create mirror pods of its static pods. A mirror pod must be bound to the node,
@@ -79,7 +79,7 @@ func reference(spec *corev1.PodSpec) (string, error) {
 	switch {
 	case spec.ServiceAccountName != "":
 		return "serviceaccounts", nil
-	case len(pods.SecretNames(spec)) > 0:
+	case len(podspec.SecretNames(spec)) > 0:
 		return "secrets", nil
 	case hasConfigMap(spec):
 		return "configmaps", nil
@@ -96,7 +96,7 @@ func reference(spec *corev1.PodSpec) (string, error) {
 
 // hasConfigMap reports whether a pod refers to a ConfigMap.
 func hasConfigMap(spec *corev1.PodSpec) bool {
-	for c := range pods.EachContainer(spec) {
+	for c := range podspec.EachContainer(spec) {
 		from := func(s corev1.EnvFromSource) bool { return s.ConfigMapRef != nil && s.ConfigMapRef.Name != "" }
 		env := func(e corev1.EnvVar) bool {
 			return e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil && e.ValueFrom.ConfigMapKeyRef.Name != ""

@@ -3,7 +3,7 @@ package noderestriction
 import (
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // checkSlice allows a node to publish only its own devices. The node authorizer checks updates, because it

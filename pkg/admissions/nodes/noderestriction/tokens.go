@@ -7,8 +7,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // token allows a node to request tokens of service accounts only for a pod that is

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (

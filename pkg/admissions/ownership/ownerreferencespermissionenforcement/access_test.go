@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/internal/authorization"
 	"github.com/postern-dev/postern/pkg/admissions/ownership/ownerreferencespermissionenforcement"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // mapper returns the same mapping for all kinds.

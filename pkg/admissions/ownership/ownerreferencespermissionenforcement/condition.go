@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // condition is true if the API server cannot decide alone that the request is allowed, and has to call. An

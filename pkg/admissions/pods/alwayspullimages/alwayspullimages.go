@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Plugin is AlwaysPullImages.
@@ -24,8 +24,8 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{
 		// No condition: a webhook that is called later may inject a container.
 		admit.On("pods", admissionv1.Create).In(admit.Mutating),
-		admit.On("pods", admissionv1.Create).In(admit.Validating).If(pods.WithoutContainers() + " || " + lax()),
-		admit.On("pods", admissionv1.Update).If(pods.WithoutContainers() + " || (" + lax() + ") && (" + newImage() + ")"),
+		admit.On("pods", admissionv1.Create).In(admit.Validating).If(podspec.WithoutContainers() + " || " + lax()),
+		admit.On("pods", admissionv1.Update).If(podspec.WithoutContainers() + " || (" + lax() + ") && (" + newImage() + ")"),
 	},
 	Configurable: true,
 	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
@@ -35,7 +35,7 @@ var Plugin = &admit.Plugin{
 		}
 		h := admit.Handler{Mutate: admit.Typed(mutate), Validate: admit.Typed(validate)}
 		if c.IncludeEphemeralContainers {
-			h.Rules = []admit.Rule{admit.On("pods/ephemeralcontainers", admissionv1.Update).If(pods.WithoutContainers() + " || " + lax())}
+			h.Rules = []admit.Rule{admit.On("pods/ephemeralcontainers", admissionv1.Update).If(podspec.WithoutContainers() + " || " + lax())}
 		}
 		return h, nil
 	},
@@ -45,7 +45,7 @@ var Plugin = &admit.Plugin{
 // other than Always.
 func lax() string {
 	var terms []string
-	for _, list := range pods.ContainerKinds() {
+	for _, list := range podspec.ContainerKinds() {
 		terms = append(terms, admit.CELAny(admit.CELList("object.spec."+string(list)), "c", "!has(c.imagePullPolicy) || c.imagePullPolicy != 'Always'"))
 	}
 	terms = append(terms, admit.CELAny(admit.CELList("object.spec.volumes"), "v",
@@ -58,7 +58,7 @@ func lax() string {
 // only reorders the images.
 func newImage() string {
 	var terms []string
-	for _, list := range pods.ContainerKinds() {
+	for _, list := range podspec.ContainerKinds() {
 		terms = append(terms, admit.CELDiffer(admit.CELList("object.spec."+string(list)), admit.CELList("oldObject.spec."+string(list)), "c", "has(c.image) ? c.image : ''"))
 	}
 	return strings.Join(terms, " || ")
@@ -101,7 +101,7 @@ func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 		return nil
 	}
 	var out []pullPolicy
-	for c := range pods.EachContainer(&pod.Spec) {
+	for c := range podspec.EachContainer(&pod.Spec) {
 		out = append(out, pullPolicy{&c.ImagePullPolicy, c.Path().Child("imagePullPolicy")})
 	}
 	for i := range pod.Spec.Volumes {
@@ -117,12 +117,12 @@ func pullPolicies(r *admit.Request, pod, old *corev1.Pod) []pullPolicy {
 func addedEphemeral(pod, old *corev1.Pod) []pullPolicy {
 	before := sets.New[string]()
 	if old != nil {
-		for c := range pods.EachContainer(&old.Spec, pods.EphemeralContainers) {
+		for c := range podspec.EachContainer(&old.Spec, podspec.EphemeralContainers) {
 			before.Insert(c.Name)
 		}
 	}
 	var out []pullPolicy
-	for c := range pods.EachContainer(&pod.Spec, pods.EphemeralContainers) {
+	for c := range podspec.EachContainer(&pod.Spec, podspec.EphemeralContainers) {
 		if !before.Has(c.Name) {
 			out = append(out, pullPolicy{&c.ImagePullPolicy, c.Path().Child("imagePullPolicy")})
 		}
@@ -134,10 +134,10 @@ func addedEphemeral(pod, old *corev1.Pod) []pullPolicy {
 // The creator of old was allowed to pull those images.
 func usesOnlyImagesOf(pod, old *corev1.Pod) bool {
 	images := sets.New[string]()
-	for c := range pods.EachContainer(&old.Spec) {
+	for c := range podspec.EachContainer(&old.Spec) {
 		images.Insert(c.Image)
 	}
-	for c := range pods.EachContainer(&pod.Spec) {
+	for c := range podspec.EachContainer(&pod.Spec) {
 		if !images.Has(c.Image) {
 			return false
 		}

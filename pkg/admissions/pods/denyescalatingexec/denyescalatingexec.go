@@ -5,9 +5,9 @@ package denyescalatingexec
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/connections"
+	"github.com/postern-dev/postern/internal/kinds/podconnect"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Plugin is DenyEscalatingExec.
@@ -15,10 +15,10 @@ import (
 // Upstream: plugin/pkg/admission/exec, until v1.20.
 var Plugin = &admit.Plugin{
 	Name:   "DenyEscalatingExec",
-	Rules:  connections.Rules(),
+	Rules:  podconnect.Rules(),
 	Access: access.Rules{access.To("", "pods", "get")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
-		return admit.Handler{Validate: connections.Deny(d.Client, hostNamespace, connections.Privileged)}, nil
+		return admit.Handler{Validate: podconnect.Deny(d.Client, hostNamespace, podconnect.Privileged)}, nil
 	},
 }
 

@@ -2,9 +2,9 @@
 package denyexeconprivileged
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/connections"
+	"github.com/postern-dev/postern/internal/kinds/podconnect"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Plugin is DenyExecOnPrivileged.
@@ -12,9 +12,9 @@ import (
 // Upstream: plugin/pkg/admission/exec, until v1.20.
 var Plugin = &admit.Plugin{
 	Name:   "DenyExecOnPrivileged",
-	Rules:  connections.Rules(),
+	Rules:  podconnect.Rules(),
 	Access: access.Rules{access.To("", "pods", "get")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
-		return admit.Handler{Validate: connections.Deny(d.Client, connections.Privileged)}, nil
+		return admit.Handler{Validate: podconnect.Deny(d.Client, podconnect.Privileged)}, nil
 	},
 }

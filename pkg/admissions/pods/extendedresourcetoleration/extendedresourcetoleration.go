@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Plugin is ExtendedResourceToleration.
@@ -22,7 +22,7 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{
 		// No condition: a webhook that is called later may inject a container.
 		admit.On("pods", admissionv1.Create),
-		admit.On("pods", admissionv1.Update).If(requests(pods.Containers) + " || " + requests(pods.InitContainers)),
+		admit.On("pods", admissionv1.Update).If(requests(podspec.Containers) + " || " + requests(podspec.InitContainers)),
 	},
 	New: func(admit.Deps, []byte) (admit.Handler, error) {
 		return admit.Handler{Mutate: admit.Typed(mutate)}, nil
@@ -31,7 +31,7 @@ var Plugin = &admit.Plugin{
 
 // requests is the CEL for a pod in which a container requests a resource that may be
 // extended.
-func requests(kind pods.ContainerKind) string {
+func requests(kind podspec.ContainerKind) string {
 	extended := "name.contains('/') && !name.contains('" + corev1.ResourceDefaultNamespacePrefix + "')"
 	return admit.CELAny(admit.CELList("object.spec."+string(kind)), "c",
 		admit.CELAnyNested(admit.CELValue("c.resources.requests", "{}"), "name", extended))
@@ -39,9 +39,9 @@ func requests(kind pods.ContainerKind) string {
 
 func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 	names := sets.New[string]()
-	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
 		for name := range c.Resources.Requests {
-			if pods.IsExtendedResource(name) {
+			if podspec.IsExtendedResource(name) {
 				names.Insert(string(name))
 			}
 		}

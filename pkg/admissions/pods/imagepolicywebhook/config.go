@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/unversioned"
+	"github.com/postern-dev/postern/internal/kinds/unversioned"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // disabled is the value of a duration that means none: no cache, or no pause between retries.

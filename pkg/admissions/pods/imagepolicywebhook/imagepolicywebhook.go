@@ -20,8 +20,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/unversioned"
+	"github.com/postern-dev/postern/internal/kinds/unversioned"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
 const (
@@ -46,8 +46,8 @@ func annotate(pod *corev1.Pod, set []want) bool {
 	return true
 }
 
-func describe(c pods.Container) string {
-	if c.Kind == pods.InitContainers {
+func describe(c podspec.Container) string {
+	if c.Kind == podspec.InitContainers {
 		return "init container " + c.Name
 	}
 	return "container " + c.Name
@@ -73,7 +73,7 @@ func (r requests) read(pod *corev1.Pod) {
 			said.add(m[2]+" "+m[3], strings.Split(m[1], ", ")...)
 		}
 	}
-	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
 		for name := range c.Resources.Requests {
 			if said[describe(c)].Has(string(name)) {
 				r.add(describe(c), string(name))
@@ -85,7 +85,7 @@ func (r requests) read(pod *corev1.Pod) {
 // text returns the annotation, in the order of the containers.
 func (r requests) text(pod *corev1.Pod) string {
 	var parts []string
-	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
 		if resources := r[describe(c)]; len(resources) > 0 {
 			parts = append(parts, strings.Join(slices.Sorted(maps.Keys(resources)), ", ")+" request for "+describe(c))
 		}

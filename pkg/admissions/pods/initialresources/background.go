@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
-	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
 )
 
 const (

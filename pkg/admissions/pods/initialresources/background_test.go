@@ -14,8 +14,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // sourceFunc is a source in one function.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
 )
 
 // scopesOf returns the scopes of each want, from the narrowest to the widest. An image that is no reference has none.

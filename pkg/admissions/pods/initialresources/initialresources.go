@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
-	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 const (
@@ -54,7 +54,7 @@ type estimator interface {
 
 // want is a resource that a container does not specify.
 type want struct {
-	pods.Container
+	podspec.Container
 	resource corev1.ResourceName
 }
 
@@ -106,7 +106,7 @@ func wantsOf(pod *corev1.Pod) []want {
 		return nil
 	}
 	var wants []want
-	for c := range pods.EachContainer(&pod.Spec, pods.InitContainers, pods.Containers) {
+	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			_, requested := c.Resources.Requests[name]
 			_, limited := c.Resources.Limits[name]

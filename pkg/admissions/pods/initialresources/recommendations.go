@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/usage"
+	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // byTarget is the name of the index of recommendations by the workload that they are for.

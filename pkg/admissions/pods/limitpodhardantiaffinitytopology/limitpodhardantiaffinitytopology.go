@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Plugin is LimitPodHardAntiAffinityTopology.
@@ -20,7 +20,7 @@ import (
 // Upstream: plugin/pkg/admission/antiaffinity.
 var Plugin = &admit.Plugin{
 	Name:  "LimitPodHardAntiAffinityTopology",
-	Rules: []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update).If(pods.WithoutContainers() + " || " + wide())},
+	Rules: []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update).If(podspec.WithoutContainers() + " || " + wide())},
 	New: func(admit.Deps, []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: admit.Typed(validate)}, nil
 	},

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
 // checkPod returns the violations of one LimitRange item by a pod.
@@ -18,8 +18,8 @@ func (l *limitRanger) checkPod(item corev1.LimitRangeItem, pod *corev1.Pod) []er
 	case corev1.LimitTypeContainer:
 		// Containers come before init containers, unlike in EachContainer, so that
 		// errors have kube-apiserver's order.
-		for _, kind := range []pods.ContainerKind{pods.Containers, pods.InitContainers} {
-			for c := range pods.EachContainer(&pod.Spec, kind) {
+		for _, kind := range []podspec.ContainerKind{podspec.Containers, podspec.InitContainers} {
+			for c := range podspec.EachContainer(&pod.Spec, kind) {
 				errs = append(errs, usage{item.Type, c.Resources.Requests, c.Resources.Limits}.check(item)...)
 			}
 		}

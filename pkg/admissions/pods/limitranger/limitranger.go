@@ -15,9 +15,9 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // podLevelResources is the gate for resources that are set for a pod as a whole.
@@ -110,8 +110,8 @@ func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 	defaults := defaultsOf(lr)
 	var set []string
 	// The annotation lists containers before init containers, unlike EachContainer.
-	for _, kind := range []pods.ContainerKind{pods.Containers, pods.InitContainers} {
-		for c := range pods.EachContainer(&pod.Spec, kind) {
+	for _, kind := range []podspec.ContainerKind{podspec.Containers, podspec.InitContainers} {
+		for c := range podspec.EachContainer(&pod.Spec, kind) {
 			limits := fill(&c.Resources.Limits, defaults.Limits)
 			requests := fill(&c.Resources.Requests, defaults.Requests)
 			set = append(set, describe(requests, "request", c)...)
@@ -161,12 +161,12 @@ func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 
 // describe returns the annotation's part about one container, or nil if nothing was
 // set.
-func describe(names []string, what string, c pods.Container) []string {
+func describe(names []string, what string, c podspec.Container) []string {
 	if len(names) == 0 {
 		return nil
 	}
 	kind := "container"
-	if c.Kind == pods.InitContainers {
+	if c.Kind == podspec.InitContainers {
 		kind = "init container"
 	}
 	return []string{fmt.Sprintf("%s %s for %s %s", strings.Join(names, ", "), what, kind, c.Name)}

@@ -26,8 +26,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/limitranger"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // limits denies every pod without a cpu limit.

@@ -9,8 +9,8 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/finalizers"
+	"github.com/postern-dev/postern/internal/kinds/finalizers"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (

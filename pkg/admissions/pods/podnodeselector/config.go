@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/unversioned"
+	"github.com/postern-dev/postern/internal/kinds/unversioned"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // clusterDefault is the only key of the selectors that is not the name of a

@@ -1,6 +1,6 @@
 package podpreset
 
-import "github.com/postern-dev/postern/pkg/admissions/admit"
+import "github.com/postern-dev/postern/pkg/admit"
 
 // config is the plugin's configuration. kube-apiserver's plugin has none.
 type config struct {

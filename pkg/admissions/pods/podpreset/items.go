@@ -3,7 +3,7 @@ package podpreset
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
@@ -12,8 +12,8 @@ func envItems() items[corev1.EnvVar] {
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.EnvVar { return s.Env },
 		keys: func(e *corev1.EnvVar) []key { return []key{{"env", e.Name}} },
 		align: func(found, item *corev1.EnvVar) {
-			pods.SetEnvDefaults(found)
-			pods.SetEnvDefaults(item)
+			podspec.SetEnvDefaults(found)
+			podspec.SetEnvDefaults(item)
 		},
 	}
 }
@@ -49,8 +49,8 @@ func volumeItems() items[corev1.Volume] {
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.Volume { return s.Volumes },
 		keys: func(v *corev1.Volume) []key { return []key{{"volume", v.Name}} },
 		align: func(found, item *corev1.Volume) {
-			pods.SetVolumeDefaults(found)
-			pods.SetVolumeDefaults(item)
+			podspec.SetVolumeDefaults(found)
+			podspec.SetVolumeDefaults(item)
 			alignPullPolicy(found.Image, item.Image)
 		},
 	}

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
@@ -51,7 +51,7 @@ func apply(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 		return errTooLarge
 	}
 	changes := []func(){func() { pod.Spec.Volumes = volumes }}
-	for c := range pods.EachContainer(&pod.Spec) {
+	for c := range podspec.EachContainer(&pod.Spec) {
 		change, err := m.container(ctx, c)
 		if err != nil {
 			if conflict, ok := errors.AsType[*conflictError](err); ok {
@@ -60,7 +60,7 @@ func apply(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 			return err
 		}
 		// Nothing is added to ephemeral containers, but they can conflict.
-		if c.Kind != pods.EphemeralContainers {
+		if c.Kind != podspec.EphemeralContainers {
 			changes = append(changes, change)
 		}
 	}
@@ -84,7 +84,7 @@ type merger struct {
 }
 
 // container returns a func that changes the container, or a conflict.
-func (m *merger) container(ctx context.Context, c pods.Container) (func(), error) {
+func (m *merger) container(ctx context.Context, c podspec.Container) (func(), error) {
 	env, err := merge(ctx, m, c.Env, envItems())
 	if err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/internal/quantities"
+	"github.com/postern-dev/postern/pkg/admit"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
-	"github.com/postern-dev/postern/pkg/router/quantities"
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-helpers/resource"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // The types of the causes in a denial.

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podresizevalidator"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
 func Test(t *testing.T) { admittest.Run(t, podresizevalidator.Plugin) }

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podsecurity"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/router"
 )
 

@@ -4,8 +4,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/pod-security-admission/api"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // rules returns the rules of the library's own webhooks, and one for pods/resize, which is newer. What is only
@@ -36,7 +36,7 @@ func newSpec() string {
 	compared := func(field, operator string) string {
 		return admit.CELValue("object."+field, "{}") + operator + admit.CELValue("oldObject."+field, "{}")
 	}
-	return "request.operation == 'CREATE' || " + pods.WithoutContainers() + " || " +
+	return "request.operation == 'CREATE' || " + podspec.WithoutContainers() + " || " +
 		compared("spec", " != ") + " || " + compared("metadata", " == ")
 }
 

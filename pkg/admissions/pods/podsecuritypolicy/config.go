@@ -1,7 +1,7 @@
 package podsecuritypolicy
 
 import (
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
 

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy/strategies"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy/internal/strategies"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
 

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
-	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy/strategies"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admissions/pods/podsecuritypolicy/internal/strategies"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
 
@@ -37,12 +37,12 @@ func all(p *strategies.Policy, pod *corev1.Pod) { p.Default(pod) }
 func newEphemeral(old *corev1.Pod) func(*strategies.Policy, *corev1.Pod) {
 	existing := sets.New[string]()
 	if old != nil {
-		for c := range pods.EachContainer(&old.Spec, pods.EphemeralContainers) {
+		for c := range podspec.EachContainer(&old.Spec, podspec.EphemeralContainers) {
 			existing.Insert(c.Name)
 		}
 	}
 	return func(p *strategies.Policy, pod *corev1.Pod) {
-		for c := range pods.EachContainer(&pod.Spec, pods.EphemeralContainers) {
+		for c := range podspec.EachContainer(&pod.Spec, podspec.EphemeralContainers) {
 			if !existing.Has(c.Name) {
 				p.DefaultContainer(pod, c)
 			}

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/authorization"
+	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/pkg/admit"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
 

@@ -15,10 +15,10 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
-	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/kinds/tolerations"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // The annotations of a namespace are JSON lists of tolerations. An empty annotation
@@ -34,7 +34,7 @@ const (
 var Plugin = &admit.Plugin{
 	Name:         "PodTolerationRestriction",
 	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
-	Features:     pods.QOSFeatures(),
+	Features:     podspec.QOSFeatures(),
 	Configurable: true,
 	Access:       access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
@@ -74,7 +74,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 	}
 	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
 	// pods have to stay off such a node.
-	if pods.QOSClass(pod, p.features) != corev1.PodQOSBestEffort {
+	if podspec.QOSClass(pod, p.features) != corev1.PodQOSBestEffort {
 		extra = append(extra, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})

@@ -16,8 +16,8 @@ import (
 	schedulingv1client "k8s.io/client-go/kubernetes/typed/scheduling/v1"
 	schedulingv1listers "k8s.io/client-go/listers/scheduling/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Plugin is Priority.

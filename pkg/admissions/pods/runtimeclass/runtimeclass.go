@@ -17,9 +17,9 @@ import (
 	nodev1client "k8s.io/client-go/kubernetes/typed/node/v1"
 	nodev1listers "k8s.io/client-go/listers/node/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/pods/tolerations"
+	"github.com/postern-dev/postern/internal/kinds/tolerations"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Plugin is RuntimeClass.

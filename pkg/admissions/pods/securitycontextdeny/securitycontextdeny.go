@@ -12,15 +12,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const gate featuregate.Feature = "SecurityContextDeny"
 
 // checked returns the kinds of containers that kube-apiserver's plugin checks.
-func checked() []pods.ContainerKind {
-	return []pods.ContainerKind{pods.InitContainers, pods.Containers}
+func checked() []podspec.ContainerKind {
+	return []podspec.ContainerKind{podspec.InitContainers, podspec.Containers}
 }
 
 // Plugin is SecurityContextDeny.
@@ -43,7 +43,7 @@ var Plugin = &admit.Plugin{
 		p := &plugin{kinds: checked()}
 		h := admit.Handler{Validate: admit.Typed(p.validate)}
 		if c.IncludeEphemeralContainers {
-			p.kinds = pods.ContainerKinds()
+			p.kinds = podspec.ContainerKinds()
 			h.Rules = []admit.Rule{
 				admit.On("pods", admissionv1.Update).If(chosen(p.kinds...)),
 				admit.On("pods/ephemeralcontainers", admissionv1.Update).If(chosen(p.kinds...)),
@@ -54,9 +54,9 @@ var Plugin = &admit.Plugin{
 }
 
 // chosen is the CEL for a pod that the plugin denies.
-func chosen(kinds ...pods.ContainerKind) string {
+func chosen(kinds ...podspec.ContainerKind) string {
 	set := func(path string) string { return admit.CELValue(path, "null") + " != null" }
-	terms := []string{pods.WithoutContainers()}
+	terms := []string{podspec.WithoutContainers()}
 	for _, field := range []string{"supplementalGroups", "seLinuxOptions", "runAsUser", "fsGroup"} {
 		terms = append(terms, set("object.spec.securityContext."+field))
 	}
@@ -69,7 +69,7 @@ func chosen(kinds ...pods.ContainerKind) string {
 
 type plugin struct {
 	// kinds are the kinds of containers to check.
-	kinds []pods.ContainerKind
+	kinds []podspec.ContainerKind
 }
 
 func (p *plugin) validate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
@@ -96,7 +96,7 @@ func (p *plugin) chosenField(spec *corev1.PodSpec) string {
 			return "pod.Spec.SecurityContext.FSGroup"
 		}
 	}
-	for container := range pods.EachContainer(spec, p.kinds...) {
+	for container := range podspec.EachContainer(spec, p.kinds...) {
 		if c := container.SecurityContext; c != nil {
 			switch {
 			case c.SELinuxOptions != nil:

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/pods/serviceaccount"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // cluster answers each GET of a service account by its number, which starts at 1.

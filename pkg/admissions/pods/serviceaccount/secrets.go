@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
 // checkPodSecrets returns the first secret of a new pod that its account does not
@@ -21,7 +21,7 @@ func checkPodSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 			return fmt.Errorf("volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account.Name)
 		}
 	}
-	if err := checkContainers(account, pod, pods.InitContainers, pods.Containers); err != nil {
+	if err := checkContainers(account, pod, podspec.InitContainers, podspec.Containers); err != nil {
 		return err
 	}
 	pullable := sets.New[string]()
@@ -38,9 +38,9 @@ func checkPodSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 
 // checkContainers returns the first secret in the environment of containers that the
 // account does not list.
-func checkContainers(account *corev1.ServiceAccount, pod *corev1.Pod, kinds ...pods.ContainerKind) error {
+func checkContainers(account *corev1.ServiceAccount, pod *corev1.Pod, kinds ...podspec.ContainerKind) error {
 	mountable := mountableSecrets(account)
-	for c := range pods.EachContainer(&pod.Spec, kinds...) {
+	for c := range podspec.EachContainer(&pod.Spec, kinds...) {
 		for _, env := range c.Env {
 			if env.ValueFrom == nil || env.ValueFrom.SecretKeyRef == nil {
 				continue
@@ -69,11 +69,11 @@ func mountableSecrets(account *corev1.ServiceAccount) sets.Set[string] {
 }
 
 // title returns the words for a container kind in messages.
-func title(kind pods.ContainerKind) string {
+func title(kind podspec.ContainerKind) string {
 	switch kind {
-	case pods.InitContainers:
+	case podspec.InitContainers:
 		return "init container"
-	case pods.EphemeralContainers:
+	case podspec.EphemeralContainers:
 		return "ephemeral container"
 	default:
 		return "container"

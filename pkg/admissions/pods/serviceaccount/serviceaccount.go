@@ -13,9 +13,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 const (
@@ -122,7 +122,7 @@ func (s *serviceAccount) checkSecrets(r *admit.Request, account *corev1.ServiceA
 		return nil
 	}
 	if r.SubResource == "ephemeralcontainers" {
-		if err := checkContainers(account, pod, pods.EphemeralContainers); err != nil {
+		if err := checkContainers(account, pod, podspec.EphemeralContainers); err != nil {
 			// Upstream: a plain error, so HTTP 500.
 			return admit.ForbiddenAs(r, err)
 		}
@@ -146,7 +146,7 @@ func checkMirror(r *admit.Request, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admit.Forbidden(r, errors.New("a mirror pod may not reference service accounts"))
 	}
-	if len(pods.SecretNames(&pod.Spec)) > 0 {
+	if len(podspec.SecretNames(&pod.Spec)) > 0 {
 		return admit.Forbidden(r, errors.New("a mirror pod may not reference secrets"))
 	}
 	for _, v := range pod.Spec.Volumes {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/postern-dev/postern/pkg/admissions/kinds/pods"
+	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
 const (
@@ -41,7 +41,7 @@ func mountToken(spec *corev1.PodSpec) {
 		name, exists = spec.Volumes[i].Name, true
 	}
 	needed := false
-	for c := range pods.EachContainer(spec, pods.InitContainers, pods.Containers) {
+	for c := range podspec.EachContainer(spec, podspec.InitContainers, podspec.Containers) {
 		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath }) {
 			continue
 		}

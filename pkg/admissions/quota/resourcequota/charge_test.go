@@ -24,8 +24,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
 	"github.com/postern-dev/postern/pkg/admissions/quota/resourcequota"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // store is the API server's storage of quotas, with resource versions and conflicts, which the fake client lacks.

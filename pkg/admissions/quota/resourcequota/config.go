@@ -11,8 +11,8 @@ import (
 	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	resourcequotav1 "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/quota/usage"
+	"github.com/postern-dev/postern/pkg/admissions/quota/resourcequota/internal/usage"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // mode is what the plugin does with a request.

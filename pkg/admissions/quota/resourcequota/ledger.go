@@ -15,7 +15,7 @@ import (
 	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/pause"
+	"github.com/postern-dev/postern/internal/pause"
 )
 
 const (

@@ -22,10 +22,10 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	kindpods "github.com/postern-dev/postern/pkg/admissions/kinds/pods"
-	"github.com/postern-dev/postern/pkg/admissions/quota/usage"
+	kindpods "github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admissions/quota/resourcequota/internal/usage"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 const (

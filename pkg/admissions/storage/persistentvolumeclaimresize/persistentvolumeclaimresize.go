@@ -12,8 +12,8 @@ import (
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	storagev1listers "k8s.io/client-go/listers/storage/v1"
 
-	"github.com/postern-dev/postern/pkg/admissions/access"
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Plugin is PersistentVolumeClaimResize.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/admissions/storage/persistentvolumelabel"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
 const (

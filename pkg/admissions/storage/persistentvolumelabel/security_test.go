@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit/admittest"
 	"github.com/postern-dev/postern/pkg/admissions/storage/persistentvolumelabel"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
 // TestRedirects covers an endpoint that redirects the request, even to another path of the same server.

@@ -9,8 +9,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/postern-dev/postern/pkg/admissions/admit"
-	"github.com/postern-dev/postern/pkg/admissions/kinds/finalizers"
+	"github.com/postern-dev/postern/internal/kinds/finalizers"
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Controllers of kube-controller-manager remove these finalizers.

@@ -1,0 +1,45 @@
+// Package authorization asks the API server whether it would allow a request. It makes the AuthorizeFunc that
+// plugins get in admit.Deps.
+package authorization
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/postern-dev/postern/pkg/admit"
+)
+
+// New returns an AuthorizeFunc that creates one SubjectAccessReview for each question. An error means that the
+// API server did not answer. A denial is a Decision, never an error.
+func New(client kubernetes.Interface) admit.AuthorizeFunc {
+	return func(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: spec}
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return admit.Decision{}, fmt.Errorf("creating a SubjectAccessReview: %w", err)
+		}
+		return admit.Decision{
+			Allowed: review.Status.Allowed && !review.Status.Denied, Reason: review.Status.Reason, EvaluationError: review.Status.EvaluationError,
+		}, nil
+	}
+}
+
+// ReviewFor returns the access review of a user's request for a resource. It
+// carries everything that the API server knows about the user.
+func ReviewFor(user authenticationv1.UserInfo, attributes *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, ResourceAttributes: attributes,
+	}
+	if len(user.Extra) > 0 {
+		spec.Extra = make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+		for k, v := range user.Extra {
+			spec.Extra[k] = authorizationv1.ExtraValue(v)
+		}
+	}
+	return spec
+}

@@ -1,0 +1,59 @@
+package census
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/postern-dev/postern/internal/fleetquota/workload"
+)
+
+// entry is what a cache holds of an object.
+type entry struct {
+	metav1.ObjectMeta
+
+	kind *workload.Kind
+	// usage, spare, covers and fixed are those of a workload.Workload.
+	usage, spare  corev1.ResourceList
+	covers, fixed bool
+	// ends is when a pod that is being deleted should be gone. It uses nothing from then on.
+	ends time.Time
+	// owner is the controller of the object, if its kind is counted.
+	owner     *metav1.OwnerReference
+	ownerKind *workload.Kind
+}
+
+// transform makes an entry of an object. An object that cannot be measured uses nothing: the API server stored it before
+// the quota, and its controller cannot read it either.
+func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		e := &entry{kind: kind, ObjectMeta: metav1.ObjectMeta{
+			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+		}}
+		e.owner, e.ownerKind = c.kinds.Owner(u)
+		if w, err := c.kinds.Measure(kind, u); err == nil {
+			e.usage, e.spare, e.covers, e.fixed = w.Usage, w.Spare, w.Covers, w.Fixed
+		}
+		if grace := u.GetDeletionGracePeriodSeconds(); grace != nil && u.GetDeletionTimestamp() != nil && kind.Resource == "pods" {
+			e.ends = u.GetDeletionTimestamp().Add(time.Duration(*grace) * time.Second)
+		}
+		return e, nil
+	}
+}
+
+// ended returns the entry of a pod that should be gone, for example because its node is lost. Only the object counts.
+func (e *entry) ended() *entry {
+	out := *e
+	name := generic.ObjectCountQuotaResourceNameFor(e.kind.GroupResource())
+	out.usage = quota.Mask(e.usage, []corev1.ResourceName{name})
+	return &out
+}

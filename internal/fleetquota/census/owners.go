@@ -1,0 +1,113 @@
+package census
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+// coveredBy returns the owner of an entry if the usage of the entry is a part of what the owner uses, or nil.
+func (c *Census) coveredBy(e *entry) *entry {
+	if e.owner == nil {
+		return nil
+	}
+	if owner := c.known(e.ownerKind, e.Namespace, e.owner); owner != nil && owner.covers {
+		return owner
+	}
+	return nil
+}
+
+// known returns an owner that the cache has, or nil.
+func (c *Census) known(kind *workload.Kind, namespace string, owner *metav1.OwnerReference) *entry {
+	obj, ok, err := c.caches[kind.GroupResource()].GetStore().GetByKey(cache.NewObjectName(namespace, owner.Name).String())
+	if err != nil || !ok {
+		return nil
+	}
+	e, ok := obj.(*entry)
+	if !ok || e.UID != owner.UID {
+		return nil
+	}
+	return e
+}
+
+// Covers reports whether the owner of an object exists and covers the object. An owner that is not in the cache is read
+// from the API server.
+func (c *Census) Covers(ctx context.Context, kind *workload.Kind, namespace string, owner *metav1.OwnerReference) (bool, error) {
+	if e := c.known(kind, namespace, owner); e != nil {
+		return e.covers, nil
+	}
+	u, err := c.Live(ctx, kind, namespace, owner.Name)
+	if err != nil || u == nil || u.GetUID() != owner.UID {
+		return false, err
+	}
+	return c.measured(kind, u)
+}
+
+// measured reports whether an object covers its dependents.
+func (c *Census) measured(kind *workload.Kind, u *unstructured.Unstructured) (bool, error) {
+	w, err := c.kinds.Measure(kind, u)
+	if errors.Is(err, workload.ErrUnreadable) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return w.Covers, nil
+}
+
+// Keeps reports whether an owner, or an owner of the owner, covers its dependents and stays. An owner that is deleted
+// releases dependents that take its place, unless its own owner makes another one. Owners are read from the API server,
+// because a cache may be late.
+func (c *Census) Keeps(ctx context.Context, kind *workload.Kind, namespace string, owner *metav1.OwnerReference) (bool, error) {
+	for range maxOwners {
+		u, err := c.Live(ctx, kind, namespace, owner.Name)
+		if err != nil || u == nil || u.GetUID() != owner.UID {
+			return false, err
+		}
+		if covers, err := c.measured(kind, u); err != nil || !covers {
+			return false, err
+		}
+		if u.GetDeletionTimestamp() == nil {
+			return true, nil
+		}
+		if owner, kind = c.kinds.Owner(u); owner == nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Live reads an object from the API server. It returns nil if there is none.
+func (c *Census) Live(ctx context.Context, kind *workload.Kind, namespace, name string) (*unstructured.Unstructured, error) {
+	u, err := c.client.Resource(kind.GroupVersionResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %s/%s: %w", kind.Resource, namespace, name, err)
+	}
+	return u, nil
+}
+
+// Stored implements ledger.Workloads.
+func (c *Census) Stored(ctx context.Context, p *quotav1alpha1.Pending) (types.UID, string, error) {
+	gvr := schema.GroupVersionResource{Group: p.Group, Version: p.Version, Resource: p.Resource}
+	if p.Name == "" {
+		return "", "", nil
+	}
+	u, err := c.Live(ctx, &workload.Kind{GroupVersionResource: gvr}, p.Namespace, p.Name)
+	if err != nil || u == nil {
+		return "", "", err
+	}
+	return u.GetUID(), u.GetResourceVersion(), nil
+}

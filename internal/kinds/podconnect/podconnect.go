@@ -1,0 +1,75 @@
+// Package podconnect denies connections to the containers of a pod by exec and attach.
+package podconnect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/pkg/admit"
+)
+
+// Rules match exec and attach with any HTTP method. There is no condition, because the request does not contain the pod.
+func Rules() []admit.Rule {
+	return []admit.Rule{{
+		Resources:  []string{"pods/attach", "pods/exec"},
+		Operations: []admissionv1.Operation{admissionv1.Connect},
+	}}
+}
+
+// Check returns a description of the pod if nobody may connect to its containers, such as "a privileged container", or "".
+type Check func(*corev1.PodSpec) string
+
+// Privileged is the Check for pods with a privileged container of any kind, whichever container the request is for.
+func Privileged(spec *corev1.PodSpec) string {
+	for c := range podspec.EachContainer(spec) {
+		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
+			return "a privileged container"
+		}
+	}
+	return ""
+}
+
+// Deny returns a Func that denies the connections to pods for which any check returns a description. It reads the pod from
+// the API server for each request. A cache could return a pod that was deleted and recreated with the same name.
+func Deny(client kubernetes.Interface, checks ...Check) admit.Func {
+	return func(ctx context.Context, r *admit.Request) error {
+		pod, err := find(ctx, client, r)
+		if err != nil {
+			return err
+		}
+		for _, check := range checks {
+			if description := check(&pod.Spec); description != "" {
+				return admit.Forbidden(r, errors.New("cannot exec into or attach to "+description))
+			}
+		}
+		return nil
+	}
+}
+
+// find returns the pod of the request. A pod that does not exist is a denial. Any other error decides nothing.
+func find(ctx context.Context, client kubernetes.Interface, r *admit.Request) (*corev1.Pod, error) {
+	missing := admit.Forbidden(r, apierrors.NewNotFound(corev1.Resource("pods"), r.Name))
+	for _, name := range []string{r.Namespace, r.Name} {
+		// A client refuses to send a request with such a name.
+		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
+			return nil, missing
+		}
+	}
+	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, missing
+	case err != nil:
+		return nil, fmt.Errorf("looking up pod %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return pod, nil
+}

@@ -1,0 +1,43 @@
+// Package migration turns the manifests of a cluster with kube-apiserver's PodSecurityPolicies into manifests for
+// Postern's.
+package migration
+
+import (
+	"errors"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/postern-dev/postern/internal/manifests"
+	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
+)
+
+var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy of policy/v1beta1 or extensions/v1beta1, " +
+	"and no role that allows to use one")
+
+// Run reads YAML or JSON documents and writes YAML documents:
+//
+//   - PodSecurityPolicies of policy/v1beta1 and extensions/v1beta1 become those of policy.postern.dev/v1.
+//   - Roles and ClusterRoles that allow to use policies also allow it in the group policy.postern.dev.
+//   - Lists become documents of their own.
+//   - All other documents are written as they are.
+//
+// It drops what an API server adds to the objects that it changes. An unknown field of a policy is an error.
+func Run(in io.Reader, out io.Writer) error {
+	err := manifests.Rewrite(in, out, object)
+	if errors.Is(err, manifests.ErrUnchanged) {
+		return errNothing
+	}
+	return err
+}
+
+func object(u *unstructured.Unstructured) (any, error) {
+	switch u.GroupVersionKind() {
+	case schema.GroupVersionKind{Group: "policy", Version: "v1beta1", Kind: policyv1.Kind},
+		schema.GroupVersionKind{Group: "extensions", Version: "v1beta1", Kind: policyv1.Kind}:
+		return manifests.Move(u, policyv1.GroupVersion(), &policyv1.PodSecurityPolicy{})
+	}
+	use := manifests.Grant{Verb: "use", Resource: policyv1.Resource, From: []string{"policy", "extensions"}, To: policyv1.GroupName}
+	return use.Role(u)
+}

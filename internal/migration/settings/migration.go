@@ -1,0 +1,38 @@
+// Package migration turns the manifests of a cluster with kube-apiserver's PodPresets into manifests for Postern's.
+package migration
+
+import (
+	"errors"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/postern-dev/postern/internal/manifests"
+	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
+)
+
+var errNothing = errors.New("nothing to migrate: there is no PodPreset of settings.k8s.io/v1alpha1, and no role for them")
+
+// Run reads YAML or JSON documents and writes YAML documents:
+//
+//   - PodPresets of settings.k8s.io/v1alpha1 become those of settings.postern.dev/v1alpha1.
+//   - Roles and ClusterRoles with permissions for presets also have them in the group settings.postern.dev.
+//   - Lists become documents of their own.
+//   - All other documents are written as they are.
+//
+// It drops what an API server adds to the objects that it changes. An unknown field of a preset is an error.
+func Run(in io.Reader, out io.Writer) error {
+	err := manifests.Rewrite(in, out, object)
+	if errors.Is(err, manifests.ErrUnchanged) {
+		return errNothing
+	}
+	return err
+}
+
+func object(u *unstructured.Unstructured) (any, error) {
+	if u.GroupVersionKind() == settingsv1alpha1.LegacyGroupVersion().WithKind(settingsv1alpha1.Kind) {
+		return manifests.Move(u, settingsv1alpha1.GroupVersion(), &settingsv1alpha1.PodPreset{})
+	}
+	manage := manifests.Grant{Resource: settingsv1alpha1.Resource, From: []string{settingsv1alpha1.LegacyGroupName}, To: settingsv1alpha1.GroupName}
+	return manage.Role(u)
+}

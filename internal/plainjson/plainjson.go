@@ -1,0 +1,362 @@
+// Package plainjson decodes JSON text in the plain form in which API servers write it, in one pass and several times
+// as fast as a general decoder.
+//
+// It has no semantics of its own: whatever it decodes, sigs.k8s.io/json decodes from the same text to the same value,
+// and it refuses all other text. The exception is a quantity with an exponent beyond quantities.MaxExponent, for which
+// sigs.k8s.io/json takes up to hours. Plain text has no duplicate fields, no invalid UTF-8, no surrogate pairs, no escaped
+// field names, integers without exponents, and a moderate depth. The caller passes text that is refused, plain or
+// not, to sigs.k8s.io/json, which decodes it or has the error. FuzzUnmarshal compares the two.
+package plainjson
+
+import (
+	"math"
+	"reflect"
+	"strings"
+	"time"
+	"unsafe"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/postern-dev/postern/internal/quantities"
+)
+
+// maxDepth is the depth of nesting up to which text is plain. Objects of built-in kinds have a depth of less than
+// twenty.
+const maxDepth = 100
+
+// Unmarshal decodes text into the value that v points to, which must be zero. It returns false if the text is not
+// plain, is not valid, or does not match the type. The value is then unspecified.
+//
+// A runtime.RawExtension and a metav1.FieldsV1 of the result share the memory of text. Strings do not, so that a string
+// that is kept does not keep the text.
+func Unmarshal(text []byte, v any) bool { return UnmarshalWith(text, v, nil) }
+
+// UnmarshalWith is Unmarshal, but decodes a JSON object of a runtime.RawExtension also into the value that objectFor
+// returns for it, which becomes its Object. objectFor may return nil, and is not called for the RawExtensions inside of
+// that value. A value that Unmarshal would refuse is not decoded, and has only its text.
+func UnmarshalWith(text []byte, v any, objectFor func(*runtime.RawExtension) runtime.Object) bool {
+	to := reflect.ValueOf(v)
+	d := decoder{reader: reader{in: text}, objectFor: objectFor}
+	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(text)
+}
+
+// decoder decodes one text. It writes through pointers to the fields of a value, at the offsets that package reflect
+// reported for the type: a reflect.Value for each field takes more time than all else. A pointer is always to a variable
+// of the type of its plan.
+type decoder struct {
+	reader
+	strings   strings.Builder
+	objectFor func(*runtime.RawExtension) runtime.Object
+}
+
+// value decodes the value that follows. Its methods return false if the text is not plain.
+func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
+	c := d.next()
+	if c == 'n' && p.form != own {
+		// A value that is not decoded twice is zero already.
+		return d.literal("null")
+	}
+	switch p.form {
+	case text:
+		s, ok := d.text(c)
+		*(*string)(to) = s
+		return ok
+	case boolean:
+		*(*bool)(to) = c == 't'
+		return c == 't' && d.literal("true") || c == 'f' && d.literal("false")
+	case integer:
+		n, ok := d.integer()
+		return ok && setInteger(p.size, to, n)
+	case pointer:
+		elem := p.elem.allocate()
+		*(*unsafe.Pointer)(to) = elem
+		return d.value(p.elem, elem)
+	case structure:
+		return c == '{' && d.structure(p, to)
+	case list:
+		return c == '[' && d.list(p, to)
+	case texts:
+		return c == '{' && d.texts((*map[string]string)(to))
+	case resources:
+		return c == '{' && d.resources((*corev1.ResourceList)(to))
+	case either:
+		return d.either(c, (*intstr.IntOrString)(to))
+	case instant:
+		return d.instant(c, (*metav1.Time)(to))
+	case mapping:
+		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
+	case raw:
+		if c == '{' && d.objectFor != nil && p.isExtension && d.object((*runtime.RawExtension)(to)) {
+			return true
+		}
+		start := d.at
+		ok := d.skip()
+		*(*[]byte)(unsafe.Add(to, p.raw)) = d.in[start:d.at:d.at]
+		return ok
+	case own:
+		start := d.at
+		return d.skip() && p.unmarshal(d.in[start:d.at:d.at], to) == nil
+	default:
+		start := d.at
+		return d.skip() && kjson.UnmarshalCaseSensitivePreserveInts(d.in[start:d.at:d.at], reflect.NewAt(p.typ, to).Interface()) == nil
+	}
+}
+
+// object decodes an object into the value that objectFor has for it. It reads nothing if there is none, or if the
+// text is not plain.
+func (d *decoder) object(to *runtime.RawExtension) bool {
+	before, objectFor := d.reader, d.objectFor
+	obj := objectFor(to)
+	if obj == nil {
+		return false
+	}
+	d.objectFor = nil
+	v := reflect.ValueOf(obj)
+	ok := d.value(planOf(v.Type().Elem()), v.UnsafePointer())
+	d.objectFor = objectFor
+	if !ok {
+		d.reader = before
+		return false
+	}
+	to.Raw, to.Object = d.in[before.at:d.at:d.at], obj
+	return true
+}
+
+// allocate returns a new variable of the type.
+func (p *plan) allocate() unsafe.Pointer {
+	switch {
+	case p.form == text:
+		return unsafe.Pointer(new(string))
+	case p.form == boolean:
+		return unsafe.Pointer(new(bool))
+	case p.form == integer && p.size == 8:
+		return unsafe.Pointer(new(int64))
+	case p.form == integer && p.size == 4:
+		return unsafe.Pointer(new(int32))
+	}
+	return reflect.New(p.typ).UnsafePointer()
+}
+
+// setInteger sets an integer of a size in bytes. It returns false if the number does not fit.
+func setInteger(size uintptr, to unsafe.Pointer, n int64) bool {
+	switch size {
+	case 8:
+		*(*int64)(to) = n
+		return true
+	case 4:
+		*(*int32)(to) = int32(n)    //nolint:gosec // compared below
+		return int64(int32(n)) == n //nolint:gosec // this is the comparison
+	case 2:
+		*(*int16)(to) = int16(n)    //nolint:gosec // compared below
+		return int64(int16(n)) == n //nolint:gosec // this is the comparison
+	default:
+		*(*int8)(to) = int8(n)     //nolint:gosec // compared below
+		return int64(int8(n)) == n //nolint:gosec // this is the comparison
+	}
+}
+
+// structure decodes an object into a struct. The fields of a struct are mostly in the order of the type.
+func (d *decoder) structure(p *plan, to unsafe.Pointer) bool {
+	if !d.enter() {
+		return false
+	}
+	var seen bitset
+	expected := 0
+	for first := true; d.more('}', first); first = false {
+		name, ok := d.name()
+		if !ok {
+			return false
+		}
+		i := p.find(name, expected)
+		if i < 0 {
+			if d.next(); !d.skip() {
+				return false
+			}
+			continue
+		}
+		f := &p.fields[i]
+		if seen.add(i) || !d.value(f.plan, unsafe.Add(to, f.offset)) {
+			return false
+		}
+		expected = i + 1
+	}
+	return d.leave('}')
+}
+
+// texts decodes an object into a map[string]string.
+func (d *decoder) texts(to *map[string]string) bool {
+	if !d.enter() {
+		return false
+	}
+	m := map[string]string{}
+	n := 0
+	for first := true; d.more('}', first); first = false {
+		key, ok := d.key()
+		if !ok {
+			return false
+		}
+		var value string
+		if c := d.next(); c == 'n' {
+			ok = d.literal("null")
+		} else {
+			value, ok = d.text(c)
+		}
+		m[key] = value
+		if n++; !ok || len(m) != n {
+			return false
+		}
+	}
+	*to = m
+	return d.leave('}')
+}
+
+// either decodes a string or an integer that begins with c.
+func (d *decoder) either(c byte, to *intstr.IntOrString) bool {
+	var ok bool
+	if c == '"' {
+		to.Type = intstr.String
+		to.StrVal, ok = d.text(c)
+		return ok
+	}
+	n, ok := d.integer()
+	to.IntVal = int32(n) //nolint:gosec // compared below
+	return ok && int64(to.IntVal) == n
+}
+
+// resources decodes an object into a corev1.ResourceList.
+func (d *decoder) resources(to *corev1.ResourceList) bool {
+	if !d.enter() {
+		return false
+	}
+	m := corev1.ResourceList{}
+	n := 0
+	for first := true; d.more('}', first); first = false {
+		key, ok := d.key()
+		if !ok {
+			return false
+		}
+		d.next()
+		start := d.at
+		var q resource.Quantity
+		if !d.skip() || quantities.Unmarshal(d.in[start:d.at:d.at], &q) != nil {
+			return false
+		}
+		m[corev1.ResourceName(key)] = q
+		if n++; len(m) != n {
+			return false
+		}
+	}
+	*to = m
+	return d.leave('}')
+}
+
+// instant decodes a string into a time, as metav1.Time does.
+func (d *decoder) instant(c byte, to *metav1.Time) bool {
+	s, ok := d.text(c)
+	if !ok {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	to.Time = at.Local()
+	return err == nil
+}
+
+// mapping decodes an object into a map with keys of a string type.
+func (d *decoder) mapping(p *plan, to reflect.Value) bool {
+	if !d.enter() {
+		return false
+	}
+	m := reflect.MakeMap(p.typ)
+	n := 0
+	for first := true; d.more('}', first); first = false {
+		key, ok := d.key()
+		if !ok {
+			return false
+		}
+		item := reflect.New(p.elem.typ).Elem()
+		if !d.value(p.elem, item.Addr().UnsafePointer()) {
+			return false
+		}
+		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), item)
+		if n++; m.Len() != n {
+			return false
+		}
+	}
+	to.Set(m)
+	return d.leave('}')
+}
+
+// text decodes a string that begins with c.
+func (d *decoder) text(c byte) (string, bool) {
+	start := d.at + 1
+	if c != '"' || !d.skipString() {
+		return "", false
+	}
+	return d.keep(d.in[start : d.at-1])
+}
+
+// key decodes the name of a member of a map and the colon.
+func (d *decoder) key() (string, bool) {
+	s, ok := d.text(d.next())
+	return s, ok && d.colon()
+}
+
+// firstChunkBytes and chunkBytes are the least and the largest size of the memory that short strings share.
+const firstChunkBytes, chunkBytes = 512, 4 << 10
+
+// keep returns a copy of a string, whose quoted form is in. Short strings share memory, so that few of them are
+// allocated and one that is kept does not keep much.
+func (d *decoder) keep(in []byte) (string, bool) {
+	if len(in) == 0 {
+		return "", true
+	}
+	if d.strings.Cap()-d.strings.Len() < len(in) {
+		size := min(max(firstChunkBytes, 2*d.strings.Cap()), chunkBytes, len(d.in)-d.at)
+		d.strings = strings.Builder{}
+		d.strings.Grow(max(len(in), size))
+	}
+	start := d.strings.Len()
+	ok := true
+	if d.isSimple {
+		d.strings.Write(in)
+	} else {
+		ok = unquote(&d.strings, in)
+	}
+	return d.strings.String()[start:], ok
+}
+
+// integer decodes an integer without an exponent.
+func (d *decoder) integer() (int64, bool) {
+	start := d.at
+	if !d.skipNumber() {
+		return 0, false
+	}
+	digits := d.in[start:d.at]
+	negative := digits[0] == '-'
+	if negative {
+		digits = digits[1:]
+	}
+	// The largest int64 has 19 digits, and every number of 19 digits is an uint64.
+	if len(digits) > 19 {
+		return 0, false
+	}
+	n := uint64(0)
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	if n > math.MaxInt64 {
+		return 0, false
+	}
+	if negative {
+		return -int64(n), true
+	}
+	return int64(n), true
+}

@@ -1,0 +1,151 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/utils/clock"
+
+	"github.com/postern-dev/postern/internal/kinds/podusage"
+)
+
+// Devices are the facts about devices that measuring a ResourceClaim takes.
+type Devices struct {
+	// ExtendedResources has the extended resource of each DeviceClass, "" if the class has none.
+	ExtendedResources map[string]string
+	// Owner is the pod for whose extended resources the claim was made, and Paid is what a quota counts for that pod.
+	// Owner is "" if there is no such pod.
+	Owner types.UID
+	Paid  corev1.ResourceList
+}
+
+// maxSiblings bounds the claims of a namespace that are read to find whether another claim was made for the pod.
+const maxSiblings = 500
+
+// LoadDevices reads what measuring the object of a request takes. It reads nothing unless the object is a
+// ResourceClaim. It reads live instead of watching, because ResourceClaims are rare compared with pods, and because an
+// API server before 1.34 does not serve the API, so that an informer would never sync.
+func LoadDevices(ctx context.Context, client kubernetes.Interface, obj runtime.Object, gates featuregate.FeatureGate, c clock.PassiveClock) (Devices, error) {
+	if _, err := requestsOf(obj); err != nil {
+		return Devices{}, nil //nolint:nilerr // an object of another kind needs no devices
+	}
+	classes, err := client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if apierrors.IsNotFound(err) {
+		return Devices{}, nil
+	}
+	if err != nil {
+		return Devices{}, fmt.Errorf("listing DeviceClasses: %w", err)
+	}
+	d := Devices{ExtendedResources: make(map[string]string, len(classes.Items))}
+	for i := range classes.Items {
+		d.ExtendedResources[classes.Items[i].Name] = ""
+		if name := classes.Items[i].Spec.ExtendedResourceName; name != nil {
+			d.ExtendedResources[classes.Items[i].Name] = *name
+		}
+	}
+	claim, err := meta.Accessor(obj)
+	if err != nil {
+		return d, fmt.Errorf("reading the ResourceClaim: %w", err)
+	}
+	pod, err := ownerPod(ctx, client, claim)
+	if pod != nil {
+		d.Owner, d.Paid = pod.UID, podusage.Of(pod, gates, c)
+	}
+	return d, err
+}
+
+// provide reports whether a DeviceClass provides a resource, by its own name or as an extended resource.
+func (d Devices) provide(name string) bool {
+	if class, ok := strings.CutPrefix(name, resourcev1.ResourceDeviceClassPrefix); ok {
+		_, exists := d.ExtendedResources[class]
+		return exists
+	}
+	for _, extended := range d.ExtendedResources {
+		if extended == name {
+			return true
+		}
+	}
+	return false
+}
+
+// paidFor returns what the pod of a claim pays for, or nothing.
+func (d Devices) paidFor(obj runtime.Object) corev1.ResourceList {
+	claim, err := meta.Accessor(obj)
+	if err != nil || d.Owner == "" {
+		return nil
+	}
+	if ref := podRef(claim); ref == nil || ref.UID != d.Owner {
+		return nil
+	}
+	return d.Paid
+}
+
+// podRef returns the reference to the pod for whose extended resources the scheduler made a claim, or nil.
+func podRef(claim metav1.Object) *metav1.OwnerReference {
+	ref := metav1.GetControllerOfNoCopy(claim)
+	if claim.GetAnnotations()[resourcev1.ExtendedResourceClaimAnnotation] != "true" || ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" {
+		return nil
+	}
+	return ref
+}
+
+// ownerPod returns the pod that already pays for a claim, or nil. Users write annotations and owners as they like, so
+// the pod must exist, and it must name the claim. Before it names one, only its oldest claim is paid for.
+func ownerPod(ctx context.Context, client kubernetes.Interface, claim metav1.Object) (*corev1.Pod, error) {
+	ref := podRef(claim)
+	if ref == nil || ref.Name == "" || len(content.IsPathSegmentName(ref.Name)) > 0 {
+		return nil, nil
+	}
+	pod, err := client.CoreV1().Pods(claim.GetNamespace()).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the pod of a ResourceClaim: %w", err)
+	}
+	if pod.UID != ref.UID {
+		return nil, nil
+	}
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		if status.ResourceClaimName != claim.GetName() {
+			return nil, nil
+		}
+		return pod, nil
+	}
+	oldest, err := isOldest(ctx, client, claim, pod.UID)
+	if err != nil || !oldest {
+		return nil, err
+	}
+	return pod, nil
+}
+
+// isOldest reports whether a claim is the first one that was made for a pod. In a namespace with too many claims it
+// reports false, so that the claim pays for itself.
+func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Object, pod types.UID) (bool, error) {
+	claims, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(ctx, metav1.ListOptions{Limit: maxSiblings})
+	if err != nil {
+		return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)
+	}
+	for i := range claims.Items {
+		other := &claims.Items[i]
+		if ref := podRef(other); ref == nil || ref.UID != pod || other.Name == claim.GetName() {
+			continue
+		}
+		created, before := other.CreationTimestamp.Time, claim.GetCreationTimestamp().Time
+		if created.Before(before) || created.Equal(before) && other.Name < claim.GetName() {
+			return false, nil
+		}
+	}
+	return claims.Continue == "", nil
+}

@@ -1,0 +1,111 @@
+package admittest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/pkg/admit/admittest"
+)
+
+// TestParse covers cases that are invalid because they would check nothing, or something else
+// than they seem to check.
+func TestParse(t *testing.T) {
+	allowed := "want: {allowed: true}\n"
+	for name, tc := range map[string]struct{ yaml, wrong string }{
+		"no reason":                    {create("") + allowed, "the first line is no comment"},
+		"an unknown field":             {"# Why.\n" + create("") + "want: {allowed: true, note: x}", `unknown field "want.note"`},
+		"a field twice":                {"# Why.\n" + create("") + allowed + allowed, `key "want" already set`},
+		"no request":                   {"# Why.\n" + allowed, "want either request and want, or steps"},
+		"no want":                      {"# Why.\n" + create(""), "want either request and want, or steps"},
+		"a request and steps":          {"# Why.\n" + create("") + allowed + "steps: []\n", "want either request and want, or steps"},
+		"a request of no plugin":       {"# Why.\n" + create("") + "want: {configError: x}", "there is no plugin that could answer it"},
+		"an unknown phase":             {"# Why.\nphase: admit\n" + create("") + allowed, `phase "admit"`},
+		"no verdict":                   {"# Why.\n" + create("") + "want: {}", "allowed is missing"},
+		"a verdict and a failure":      {"# Why.\n" + create("") + "want: {allowed: true, failure: 500}", "neither allowed nor denied"},
+		"allowed with a message":       {"# Why.\n" + create("") + "want: {allowed: true, message: fine}", "are those of a denial"},
+		"denied without a message":     {"# Why.\n" + create("") + "want: {allowed: false}", "a denial has a message"},
+		"denied with an object":        {"# Why.\n" + create("") + "want: {allowed: false, message: nope, object: {}}", "has no object"},
+		"a reason without its code":    {"# Why.\n" + create("") + "want: {allowed: false, message: nope, reason: Invalid}", "wants its code"},
+		"an unknown operation":         {"# Why.\nrequest: {operation: PATCH, object: " + pod("") + "}\n" + allowed, `operation "PATCH"`},
+		"no object":                    {"# Why.\nrequest: {operation: CREATE}\n" + allowed, "there is no object"},
+		"a deletion of a new object":   {"# Why.\nrequest: {operation: DELETE, object: " + pod("") + "}\n" + allowed, "what is deleted is the oldObject"},
+		"an object of no kind":         {"# Why.\nrequest: {operation: CREATE, object: {metadata: {name: x}}}\n" + allowed, "no apiVersion or no kind"},
+		"an object in no namespace":    {"# Why.\nrequest: {operation: CREATE, object: {apiVersion: v1, kind: Pod, metadata: {name: x}}}\n" + allowed, "no metadata.namespace"},
+		"a node, which has none":       {"# Why.\nrequest: {operation: CREATE, object: {apiVersion: v1, kind: Node, metadata: {name: x}}}\n" + allowed, ""},
+		"a namespace that is told":     {"# Why.\nrequest: {operation: CREATE, namespace: '', object: {apiVersion: v1, kind: Pod, metadata: {name: x}}}\n" + allowed, ""},
+		"a reason of another code":     {"# Why.\n" + create("") + allowed + "parity: {reason: Invalid}\n", "parity.reason goes with parity.code"},
+		"a case that says all it must": {"# Why.\n" + create("") + allowed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := admittest.Parse([]byte(tc.yaml))
+			if tc.wrong == "" && err != nil {
+				t.Errorf("Got error %v, want none", err)
+			}
+			if tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {
+				t.Errorf("Got error %v, want one with %q", err, tc.wrong)
+			}
+		})
+	}
+}
+
+// TestClusterIsStrict covers invalid objects that the fake clients would accept.
+func TestClusterIsStrict(t *testing.T) {
+	for name, tc := range map[string]struct{ object, wrong string }{
+		"an unknown field":    {"{apiVersion: v1, kind: Namespace, metadata: {name: x}, spek: {}}", `unknown field "spek"`},
+		"no name":             {"{apiVersion: v1, kind: Namespace}", "metadata.name"},
+		"no namespace":        {"{apiVersion: v1, kind: Pod, metadata: {name: x}}", "no metadata.namespace"},
+		"a kind that is ours": {"{apiVersion: policy.postern.dev/v1, kind: PodSecurityPolicy, metadata: {name: x}}", ""},
+		"a proper one":        {"{apiVersion: v1, kind: Namespace, metadata: {name: x}}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := admittest.Parse([]byte("# Why.\ncluster: [" + tc.object + "]\n" + create("") + "want: {allowed: true}"))
+			if err != nil {
+				t.Fatalf("Parsing the case: %v", err)
+			}
+			_, err = c.Environment()
+			if tc.wrong == "" && err != nil {
+				t.Errorf("Got error %v, want none", err)
+			}
+			if tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {
+				t.Errorf("Got error %v, want one with %q", err, tc.wrong)
+			}
+		})
+	}
+}
+
+// TestRequest covers the fields of a request that are derived from the object.
+func TestRequest(t *testing.T) {
+	for name, tc := range map[string]struct{ request, want string }{
+		"a pod":             {"operation: CREATE, object: " + pod(""), "v1/Pod v1/pods shop/web"},
+		"a status":          {"operation: UPDATE, subresource: status, object: " + pod(""), "v1/Pod v1/pods/status shop/web"},
+		"a namespace":       {"operation: CREATE, object: {apiVersion: v1, kind: Namespace, metadata: {name: shop}}", "v1/Namespace v1/namespaces shop/shop"},
+		"an ingress":        {"operation: CREATE, object: {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop}}", "networking.k8s.io/v1/Ingress networking.k8s.io/v1/ingresses shop/web"},
+		"an eviction":       {"operation: CREATE, object: {apiVersion: policy/v1, kind: Eviction, metadata: {name: web, namespace: shop}}", "policy/v1/Eviction v1/pods/eviction shop/web"},
+		"kubectl exec":      {"operation: CONNECT, name: web, namespace: shop, object: {apiVersion: v1, kind: PodExecOptions}", "v1/PodExecOptions v1/pods/exec shop/web"},
+		"a scale":           {"operation: UPDATE, resource: apps/v1/deployments, subresource: scale, object: {apiVersion: autoscaling/v1, kind: Scale, metadata: {name: web, namespace: shop}}", "autoscaling/v1/Scale apps/v1/deployments/scale shop/web"},
+		"many deletions":    {"operation: DELETE, name: '', oldObject: " + pod(""), "v1/Pod v1/pods shop/"},
+		"a kind that is no": {"operation: CREATE, kind: v1/Service, object: " + pod(""), "v1/Service v1/services shop/web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := admittest.Parse([]byte("# Why.\nrequest: {" + tc.request + "}\nwant: {allowed: true}"))
+			if err != nil {
+				t.Fatalf("Parsing the case: %v", err)
+			}
+			ar, err := c.Steps[0].Request.Admission()
+			if err != nil {
+				t.Fatalf("Making the request: %v", err)
+			}
+			path := func(group, version, rest string) string {
+				return strings.TrimPrefix(group+"/"+version+"/"+rest, "/")
+			}
+			resource := ar.Resource.Resource
+			if ar.SubResource != "" {
+				resource += "/" + ar.SubResource
+			}
+			got := path(ar.Kind.Group, ar.Kind.Version, ar.Kind.Kind) + " " + path(ar.Resource.Group, ar.Resource.Version, resource) + " " + ar.Namespace + "/" + ar.Name
+			if got != tc.want {
+				t.Errorf("Got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

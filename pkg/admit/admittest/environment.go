@@ -1,0 +1,254 @@
+package admittest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/metrics"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/pkg/admit"
+)
+
+// Access is one access review and its answer. "*" matches anything. An absent User
+// matches any user. All other fields must be equal.
+type Access struct {
+	User        string `json:"user"`
+	Verb        string `json:"verb"`
+	Group       string `json:"group"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource"`
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+	// Allowed defaults to true.
+	Allowed *bool  `json:"allowed"`
+	Reason  string `json:"reason"`
+	// Error makes the access review fail.
+	Error string `json:"error"`
+	// EvaluationError is the error of an authorizer of the API server.
+	EvaluationError string `json:"evaluationError"`
+}
+
+// CallError makes calls of the API server fail. "*" matches anything.
+type CallError struct {
+	Verb     string `json:"verb"`
+	Resource string `json:"resource"`
+	// Code defaults to 500.
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// Environment is the cluster that a case describes.
+type Environment struct {
+	Client          *fake.Clientset
+	Dynamic         *dynamicfake.FakeDynamicClient
+	Informers       informers.SharedInformerFactory
+	CustomInformers dynamicinformer.DynamicSharedInformerFactory
+	Mapper          meta.RESTMapper
+	Clock           *clocktesting.FakeClock
+	// Config is the configuration as the plugin receives it, or nil if there is none.
+	Config []byte
+	// Backend is the server that the plugin asks, or nil if the case has none.
+	Backend *Backend
+	// Background runs the background functions of plugins.
+	Background []func(context.Context)
+
+	access []Access
+	errors []CallError
+}
+
+// Environment returns the cluster of the case. The caller closes it.
+func (c *Case) Environment() (*Environment, error) {
+	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
+	var typed, custom []runtime.Object
+	for i, raw := range c.Cluster {
+		obj, err := decodeStrictly(raw)
+		if err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+		if _, ok := obj.(*unstructured.Unstructured); ok {
+			custom = append(custom, obj)
+			continue
+		}
+		typed = append(typed, obj)
+		if u, ok := asWorkload(raw); ok {
+			custom = append(custom, u)
+		}
+	}
+	// The constructor with support for server-side apply is slow.
+	e.Client = fake.NewSimpleClientset(typed...)
+	lists := customKinds()
+	maps.Copy(lists, workloads())
+	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, custom...)
+	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
+	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
+	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
+	for _, f := range c.Errors {
+		e.Client.PrependReactor(f.Verb, f.Resource, f.react)
+		e.Dynamic.PrependReactor(f.Verb, f.Resource, f.react)
+	}
+	if c.Backend != nil {
+		var err error
+		if e.Backend, err = newBackend(c.Backend); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.Config) > 0 {
+		e.Config = e.Backend.config(textOf(c.Config))
+	}
+	return e, nil
+}
+
+// Close stops the backend. Informers are stopped by whoever started them.
+func (e *Environment) Close() { e.Backend.Close() }
+
+// asWorkload returns an object for the dynamic client, if its kind is one that plugins read with it.
+func asWorkload(raw []byte) (*unstructured.Unstructured, bool) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return nil, false
+	}
+	return u, isWorkload(u.GroupVersionKind())
+}
+
+// decodeStrictly returns the typed object. For a kind that k8s.io/api does not
+// have, it returns an unstructured object.
+func decodeStrictly(raw []byte) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &u.Object); err != nil {
+		return nil, fmt.Errorf("decoding an object: %w", err)
+	}
+	gvk := u.GroupVersionKind()
+	if gvk.Kind == "" || gvk.Version == "" || u.GetName() == "" {
+		return nil, errors.New("want an object with apiVersion, kind and metadata.name")
+	}
+	if namespaced(gvk.GroupKind()) && u.GetNamespace() == "" {
+		return nil, fmt.Errorf("%s %s has no metadata.namespace", gvk.Kind, u.GetName())
+	}
+	obj, err := scheme.Scheme.New(gvk)
+	if runtime.IsNotRegisteredError(err) {
+		return u, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, obj, true); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", gvk.Kind, u.GetName(), err)
+	}
+	return obj, nil
+}
+
+// Deps returns the dependencies of the plugin, with the given feature gates.
+func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Deps, error) {
+	gate := featuregate.NewFeatureGate()
+	if err := gate.Add(p.Features); err != nil {
+		return admit.Deps{}, fmt.Errorf("feature gates: %w", err)
+	}
+	if err := gate.SetFromMap(features); err != nil {
+		return admit.Deps{}, fmt.Errorf("features: %w", err)
+	}
+	return admit.Deps{
+		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, CustomInformers: e.CustomInformers,
+		OptionalInformers: e.CustomInformers, RESTMapper: e.Mapper,
+		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock,
+		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
+	}, nil
+}
+
+// flags returns the values of the plugin's flags.
+func (c *Case) flags(p *admit.Plugin) (map[string]string, error) {
+	for name := range c.Flags {
+		if !slices.ContainsFunc(p.Flags, func(f admit.Flag) bool { return f.Name == name }) {
+			return nil, fmt.Errorf("flags: %s has no flag %q", p.Name, name)
+		}
+	}
+	return c.Flags, nil
+}
+
+// Decide answers an access review according to the case.
+func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) (admit.Decision, error) {
+	for _, x := range e.access {
+		same := x.User == "" || is(x.User, user)
+		for _, pair := range [][2]string{{x.Verb, a.Verb}, {x.Group, a.Group}, {x.Resource, a.Resource}, {x.Subresource, a.Subresource}, {x.Namespace, a.Namespace}, {x.Name, a.Name}} {
+			same = same && is(pair[0], pair[1])
+		}
+		if !same {
+			continue
+		}
+		if x.Error != "" {
+			return admit.Decision{}, errors.New(x.Error)
+		}
+		return admit.Decision{Allowed: x.Allowed == nil || *x.Allowed, Reason: x.Reason, EvaluationError: x.EvaluationError}, nil
+	}
+	return admit.Decision{}, nil
+}
+
+func is(pattern, s string) bool { return pattern == "*" || pattern == s }
+
+func (e *Environment) review(action clienttesting.Action) (bool, runtime.Object, error) {
+	create, ok := action.(clienttesting.CreateAction)
+	if !ok {
+		return false, nil, nil
+	}
+	review, ok := create.GetObject().(*authorizationv1.SubjectAccessReview)
+	if !ok || review.Spec.ResourceAttributes == nil {
+		return true, nil, apierrors.NewBadRequest("an access review without resource attributes")
+	}
+	out := review.DeepCopy()
+	d, err := e.Decide(review.Spec.User, *review.Spec.ResourceAttributes)
+	out.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason, EvaluationError: d.EvaluationError}
+	return true, out, err
+}
+
+func (f CallError) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	code := f.Code
+	if code == 0 {
+		code = http.StatusInternalServerError
+	}
+	// The reason of a 409 depends on the HTTP verb.
+	resource, verb := action.GetResource(), action.GetVerb()
+	if verb == "create" {
+		verb = http.MethodPost
+	}
+	status := apierrors.NewGenericServerResponse(code, verb, schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, "", f.Message, 0, false)
+	status.ErrStatus.Message = f.Message
+	return true, nil, status
+}
+
+// Actions returns the calls so far.
+func (e *Environment) Actions() []clienttesting.Action {
+	return slices.Concat(e.Client.Actions(), e.Dynamic.Actions())
+}
+
+// Writes returns the calls so far that changed something, without those that the
+// case makes fail.
+func (e *Environment) Writes() ([]Write, error) {
+	return writes(slices.DeleteFunc(e.Actions(), func(a clienttesting.Action) bool {
+		return slices.ContainsFunc(e.errors, func(f CallError) bool { return is(f.Verb, a.GetVerb()) && is(f.Resource, a.GetResource().Resource) })
+	}))
+}
+
+// ClearActions forgets the calls so far.
+func (e *Environment) ClearActions() {
+	e.Client.ClearActions()
+	e.Dynamic.ClearActions()
+}

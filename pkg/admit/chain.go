@@ -1,0 +1,200 @@
+package admit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/lazylog"
+	"github.com/postern-dev/postern/internal/objects"
+	"github.com/postern-dev/postern/internal/patch"
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// Family is an ordered set of plugins behind one service. The API server calls each
+// of the two halves of the service once, whatever the number of plugins.
+type Family struct {
+	Name    string
+	Plugins []*Plugin
+	// MatchPolicy defaults to Equivalent. Exact is for plugins that depend on the API
+	// group of the client's request.
+	MatchPolicy admissionregistrationv1.MatchPolicyType
+	// ReinvocationPolicy defaults to that of the router. Never is for plugins that do
+	// not change the object.
+	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType
+}
+
+// Service makes the service of the family from the enabled plugins, given by name
+// with their configurations. A family without an enabled plugin has a service with
+// neither half.
+func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionService, error) {
+	s := router.AdmissionService{Path: "/" + f.Name}
+	var mutating, validating []step
+	enabledPlugins := 0
+	for _, p := range f.Plugins {
+		config, ok := enabled[p.Name]
+		if !ok {
+			continue
+		}
+		enabledPlugins++
+		h, err := p.handler(d, config)
+		if err != nil {
+			return s, &PluginError{Plugin: p.Name, Err: err}
+		}
+		rules := p.rules(h)
+		logged := func() []any { return []any{"plugin", p.Name} }
+		m := step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating)}
+		v := step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating)}
+		if m.canRun() {
+			v.everywhere = d.RunsEverywhere
+		}
+		mutating, validating = m.addTo(mutating), v.addTo(validating)
+	}
+	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
+		return s, err
+	}
+	c := &chain{observe: d.Observe}
+	s.Weigh, s.Bound, s.NewObject, s.DropsText = c.decoder.Weigh, objects.Bound, objects.New, true
+	if len(mutating) > 0 {
+		s.Mutate = c.admitFunc(Mutating, mutating)
+		s.MutatingConfig = f.mutatingConfig(mutating)
+	}
+	// A family whose enabled plugins have nothing to do registers a configuration
+	// without webhooks.
+	if len(validating) > 0 || (len(mutating) == 0 && enabledPlugins > 0) {
+		s.Validate = c.admitFunc(Validating, validating)
+		s.ValidatingConfig = f.validatingConfig(validating)
+	}
+	return s, nil
+}
+
+// handler makes the plugin. A plugin that is not configurable gets no configuration.
+func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
+	if !p.Configurable {
+		if _, err := LoadConfig[struct{}](config); err != nil {
+			return Handler{}, err
+		}
+		config = nil
+	}
+	return p.New(d, config)
+}
+
+// rules returns the rules of the plugin and of its handler, each with a failure
+// policy.
+func (p *Plugin) rules(h Handler) []Rule {
+	rules := slices.Concat(p.Rules, h.Rules)
+	for i := range rules {
+		rules[i].FailurePolicy = cmp.Or(rules[i].FailurePolicy, p.FailurePolicy, admissionregistrationv1.Fail)
+	}
+	return rules
+}
+
+// step is one func of one plugin in a chain.
+type step struct {
+	plugin *Plugin
+	logged func() []any // The values for the logger of the plugin.
+	run    Func
+	rules  []Rule
+	// everywhere, unless nil, reports whether every replica runs the plugin. Until then, a
+	// Validate would deny what the Mutate of this replica would have changed.
+	everywhere func(plugin string) bool
+}
+
+func (s step) canRun() bool { return s.run != nil && len(s.rules) > 0 }
+
+// addTo appends the step unless it can never run.
+func (s step) addTo(steps []step) []step {
+	if !s.canRun() {
+		return steps
+	}
+	return append(steps, s)
+}
+
+func rulesIn(rules []Rule, p Phase) []Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r Rule) bool { return !r.holds(p) })
+}
+
+func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
+	for i := range s.rules {
+		if s.rules[i].matches(ar) {
+			return s.everywhere == nil || s.everywhere(s.plugin.Name)
+		}
+	}
+	return false
+}
+
+// chain runs the plugins of a family in order.
+type chain struct {
+	decoder objects.Decoder
+	observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
+}
+
+// admitFunc returns the AdmitFunc of one half of a family.
+func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
+	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if !slices.ContainsFunc(steps, func(s step) bool { return s.sees(ar) }) {
+			return &admissionv1.AdmissionResponse{Allowed: true}
+		}
+		resp, err := c.run(ctx, phase, steps, ar)
+		if err != nil {
+			return respond(err)
+		}
+		return resp
+	}
+}
+
+func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	r, err := newRequest(ctx, &c.decoder, ar)
+	if err != nil {
+		return nil, err
+	}
+	before := r.Object
+	if phase == Mutating && r.Object != nil {
+		before = patch.Copy(r.Object)
+	}
+	at := time.Now()
+	for _, s := range steps {
+		if !s.sees(ar) {
+			continue
+		}
+		if at, err = c.step(ctx, phase, s, r, at); err != nil {
+			resp := respond(err)
+			resp.Warnings, resp.AuditAnnotations = r.warnings, r.audit
+			return resp, nil
+		}
+	}
+	resp := &admissionv1.AdmissionResponse{Allowed: true, Warnings: r.warnings, AuditAnnotations: r.audit}
+	if phase == Mutating {
+		// An object without its changes must not pass, so this error is a failure.
+		if resp.Patch, err = patch.Diff(ctx, before, r.Object, ar.Object.Raw); err != nil {
+			return nil, fmt.Errorf("making the patch: %w", err)
+		}
+		patch.Recycle(before, ar.Object.Raw)
+	}
+	return resp, nil
+}
+
+// step runs one plugin at start, and returns when the plugin ended.
+func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, start time.Time) (time.Time, error) {
+	name := s.plugin.Name
+	if err := ctx.Err(); err != nil {
+		return start, fmt.Errorf("plugin %s was not reached: %w", name, err)
+	}
+	ctx = lazylog.WithValues(ctx, s.logged)
+	err := s.run(ctx, r)
+	end := time.Now()
+	if c.observe != nil {
+		c.observe(name, phase, r, end.Sub(start), err)
+	}
+	if d, ok := errors.AsType[*Denial](err); ok {
+		klog.FromContext(ctx).V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
+	}
+	return end, err
+}

@@ -1,0 +1,305 @@
+package admit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+const (
+	create, update, del, connect = admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect
+)
+
+// plugin returns a plugin without a configuration.
+func plugin(name string, h admit.Handler, rules ...admit.Rule) *admit.Plugin {
+	return &admit.Plugin{Name: name, Rules: rules, New: func(admit.Deps, []byte) (admit.Handler, error) { return h, nil }}
+}
+
+// service enables all plugins of a family.
+func service(t *testing.T, plugins ...*admit.Plugin) router.AdmissionService {
+	t.Helper()
+	enabled := map[string][]byte{}
+	for _, p := range plugins {
+		enabled[p.Name] = nil
+	}
+	s, err := admit.Family{Name: "test", Plugins: plugins}.Service(admit.Deps{}, enabled)
+	if err != nil {
+		t.Fatalf("Making the service: %v", err)
+	}
+	return s
+}
+
+// TestPluginThatNotAllReplicasRun runs two plugins that deny. While another replica lacks them, the one that also
+// mutates denies nothing.
+func TestPluginThatNotAllReplicasRun(t *testing.T) {
+	deny := func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("no")) }
+	both := admit.Handler{Mutate: func(context.Context, *admit.Request) error { return nil }, Validate: deny}
+	mutating, validating := admit.On("pods", create).In(admit.Mutating), admit.On("pods", create).In(admit.Validating)
+	for name, tc := range map[string]struct {
+		plugin             *admit.Plugin
+		somewhere, allowed bool
+	}{
+		"all run it":               {plugin("P", both, mutating, validating), false, false},
+		"another replica lacks it": {plugin("P", both, mutating, validating), true, true},
+		"it only validates":        {plugin("P", admit.Handler{Validate: deny}, validating), true, false},
+		"it has no mutating rule":  {plugin("P", both, validating), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			deps := admit.Deps{RunsEverywhere: func(plugin string) bool { asked = append(asked, plugin); return !tc.somewhere }}
+			s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{tc.plugin}}.Service(deps, map[string][]byte{"P": nil})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Validate(t.Context(), request(create, `{"metadata":{"name":"p"}}`, "")); got.Allowed != tc.allowed {
+				t.Errorf("Got %+v, want allowed: %v (asked for %v)", got, tc.allowed, asked)
+			}
+		})
+	}
+}
+
+// TestObjectsThatTheRouterDecoded has requests whose objects the router decoded with the envelope.
+func TestObjectsThatTheRouterDecoded(t *testing.T) {
+	var got *admit.Request
+	s := service(t, plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error { got = r; return nil }}, admit.On("pods", update)))
+	const pod, binding = `{"metadata":{"name":"p"}}`, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"b"}}`
+	ar := request(update, pod, binding)
+	ar.Object.Object, ar.OldObject.Object = s.NewObject(ar), s.NewObject(ar)
+	for _, raw := range []runtime.RawExtension{ar.Object, ar.OldObject} {
+		if err := json.Unmarshal(raw.Raw, raw.Object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp := s.Validate(t.Context(), ar); !resp.Allowed {
+		t.Fatalf("Got %+v", resp.Result)
+	}
+	if got.Object != ar.Object.Object {
+		t.Errorf("Got %v, want the object of the router", got.Object)
+	}
+	// An object that names another kind is of that kind.
+	if old, ok := got.OldObject.(*corev1.Binding); !ok || old.Name != "b" {
+		t.Errorf("Got %#v, want a Binding", got.OldObject)
+	}
+	ar.Kind.Kind = "Custom"
+	if obj := s.NewObject(ar); obj != nil {
+		t.Errorf("Got %#v for an unknown kind, want none", obj)
+	}
+}
+
+// request returns a request for a pod in the namespace ns.
+func request(op admissionv1.Operation, object, oldObject string) *admissionv1.AdmissionRequest {
+	return &admissionv1.AdmissionRequest{
+		UID: "u", Operation: op, Namespace: "ns",
+		Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Object: extension(object), OldObject: extension(oldObject),
+	}
+}
+
+func extension(raw string) runtime.RawExtension {
+	if raw == "" {
+		return runtime.RawExtension{}
+	}
+	return runtime.RawExtension{Raw: []byte(raw)}
+}
+
+// recorder notes which plugins ran.
+type recorder struct{ ran []string }
+
+func (r *recorder) plugin(name string, err error, rules ...admit.Rule) *admit.Plugin {
+	f := func(phase string) admit.Func {
+		return func(context.Context, *admit.Request) error {
+			r.ran = append(r.ran, phase+" "+name)
+			return err
+		}
+	}
+	return plugin(name, admit.Handler{Mutate: f("mutate"), Validate: f("validate")}, rules...)
+}
+
+func TestPluginsRunInOrderAndStopAtTheFirstError(t *testing.T) {
+	var r recorder
+	pods := admit.On("pods", create)
+	s := service(t, r.plugin("C", nil, pods), r.plugin("A", nil, pods), r.plugin("Other", nil, admit.On("services", create)),
+		r.plugin("No", admit.Deny(apierrors.NewBadRequest("no")), pods), r.plugin("B", nil, pods))
+	resp := s.Mutate(t.Context(), request(create, `{}`, ""))
+	if resp.Allowed || resp.Result.Message != "no" || resp.Result.Code != 400 {
+		t.Errorf("Got %+v, want a denial with code 400 and the message no", resp)
+	}
+	s.Validate(t.Context(), request(create, `{}`, ""))
+	want := []string{"mutate C", "mutate A", "mutate No", "validate C", "validate A", "validate No"}
+	if !slices.Equal(r.ran, want) {
+		t.Errorf("Got %v, want %v", r.ran, want)
+	}
+}
+
+func TestServiceOfNothing(t *testing.T) {
+	if s := service(t); s.Mutate != nil || s.Validate != nil || s.MutatingConfig != nil || s.ValidatingConfig != nil {
+		t.Errorf("Got %+v, want no half", s)
+	}
+}
+
+// TestServiceOfAnIdlePlugin covers a plugin whose feature gate is off. Its family is valid,
+// and the API server never calls it.
+func TestServiceOfAnIdlePlugin(t *testing.T) {
+	for name, p := range map[string]*admit.Plugin{
+		"no func":              plugin("Idle", admit.Handler{}, admit.On("pods", create)),
+		"no rule for the func": plugin("Idle", admit.Handler{Mutate: pass}, admit.On("pods", create).In(admit.Validating)),
+	} {
+		s := service(t, p)
+		if s.Mutate != nil || s.MutatingConfig != nil || s.ValidatingConfig == nil || len(s.ValidatingConfig.Webhooks) > 0 {
+			t.Errorf("%s: got %+v, want a validating configuration without webhooks", name, s)
+		}
+		if _, err := router.New([]router.AdmissionService{s}, nil); err != nil {
+			t.Errorf("%s: got %v, want a service that the router takes", name, err)
+		}
+		if resp := s.Validate(t.Context(), request(create, `{}`, "")); !resp.Allowed {
+			t.Errorf("%s: got %+v, want allowed", name, resp)
+		}
+	}
+}
+
+func pass(context.Context, *admit.Request) error { return nil }
+
+func TestServiceNamesThePluginThatCannotBeMade(t *testing.T) {
+	wrong := errors.New("wrong")
+	p := &admit.Plugin{Name: "Broken", Configurable: true, New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, wrong }}
+	_, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(admit.Deps{}, map[string][]byte{"Broken": []byte("x")})
+	if pluginErr, ok := errors.AsType[*admit.PluginError](err); !ok || pluginErr.Plugin != "Broken" || !errors.Is(err, wrong) {
+		t.Errorf("Got %v, want the plugin's error with its name", err)
+	}
+}
+
+func TestConfigurationOfAPluginThatHasNone(t *testing.T) {
+	got := "not called"
+	p := &admit.Plugin{Name: "Plain", New: func(_ admit.Deps, config []byte) (admit.Handler, error) {
+		got = string(config)
+		return admit.Handler{}, nil
+	}}
+	f := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}
+	if _, err := f.Service(admit.Deps{}, map[string][]byte{"Plain": []byte("{}")}); err != nil || got != "" {
+		t.Errorf("Got the configuration %q and %v, want none", got, err)
+	}
+	_, err := f.Service(admit.Deps{}, map[string][]byte{"Plain": []byte("limit: 1")})
+	if wrong, ok := errors.AsType[*admit.ConfigError](err); !ok || wrong.Field != "limit" {
+		t.Errorf("Got %v, want an error about the field limit", err)
+	}
+}
+
+func TestRulesOfTheConfigurationAreAdded(t *testing.T) {
+	var r recorder
+	h := admit.Handler{Mutate: func(context.Context, *admit.Request) error { r.ran = append(r.ran, "ran"); return nil }, Rules: []admit.Rule{admit.On("services", create)}}
+	s := service(t, plugin("P", h, admit.On("pods", create)))
+	ar := request(create, `{}`, "")
+	ar.Resource.Resource = "services"
+	s.Mutate(t.Context(), ar)
+	if len(r.ran) != 1 || len(s.MutatingConfig.Webhooks[0].Rules[0].Resources) != 2 {
+		t.Errorf("Ran %v, rules %v; want one run and a rule for two resources", r.ran, s.MutatingConfig.Webhooks[0].Rules)
+	}
+}
+
+func TestMutateIsShownToTheNextPluginAndPatched(t *testing.T) {
+	first := plugin("First", admit.Handler{Mutate: admit.Typed(func(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
+		pod.Spec.NodeName = "n"
+		return nil
+	})}, admit.On("pods", create))
+	second := plugin("Second", admit.Handler{Mutate: admit.Typed(func(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
+		pod.Spec.Hostname = "on-" + pod.Spec.NodeName
+		return nil
+	})}, admit.On("pods", create))
+	resp := service(t, first, second).Mutate(t.Context(), request(create, `{"spec":{}}`, ""))
+	want := `[{"op":"add","path":"/spec/nodeName","value":"n"},{"op":"add","path":"/spec/hostname","value":"on-n"}]`
+	if !resp.Allowed || string(resp.Patch) != want {
+		t.Errorf("Got %v and patch %s, want it allowed with %s", resp.Allowed, resp.Patch, want)
+	}
+}
+
+// TestOldObjectStaysAsItWas passes both objects to a plugin that changes only one of them. The
+// objects must not share memory.
+func TestOldObjectStaysAsItWas(t *testing.T) {
+	raw := `{"metadata":{"labels":{"a":"1"}},"spec":{"containers":[{"name":"c","env":[{"name":"X"}]}]}}`
+	var old runtime.Object
+	p := plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error {
+		old = r.OldObject
+		pod := r.Object.(*corev1.Pod)
+		pod.Labels["a"], pod.Spec.Containers[0].Env[0].Name = "2", "Y"
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{})
+		return nil
+	}}, admit.On("pods", update))
+	ar := request(update, raw, raw)
+	resp := service(t, p).Mutate(t.Context(), ar)
+	var want corev1.Pod
+	if err := json.Unmarshal([]byte(raw), &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(old, runtime.Object(&want)); diff != "" || resp.Patch == nil || string(ar.Object.Raw) != raw {
+		t.Errorf("The old object was changed, or the new one was not (-got +want):\n%s\npatch: %s", diff, resp.Patch)
+	}
+}
+
+func TestAPluginMustNotTakeTheObjectAway(t *testing.T) {
+	for name, put := range map[string]runtime.Object{"nothing": nil, "another type": &corev1.Service{}} {
+		p := plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error { r.Object = put; return nil }}, admit.On("pods", create, del))
+		for _, ar := range []*admissionv1.AdmissionRequest{request(create, `{}`, ""), request(del, "null", `{}`)} {
+			if put == nil && ar.Operation == del {
+				continue // The request has no such object.
+			}
+			if resp := service(t, p).Mutate(t.Context(), ar); resp.Allowed || resp.Result.Code != 500 {
+				t.Errorf("%s on %s: got %+v, want a failure", name, ar.Operation, resp)
+			}
+		}
+	}
+}
+
+func TestObjectsOfARequest(t *testing.T) {
+	type seen struct{ object, oldObject string }
+	for _, c := range []struct {
+		name, object, oldObject string
+		op                      admissionv1.Operation
+		kind                    metav1.GroupVersionKind
+		want                    seen
+	}{
+		{"create", `{"metadata":{"name":"x"}}`, "", create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Pod x", "nil"}},
+		{"update", `{}`, `{"metadata":{"name":"y"}}`, update, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Pod ", "*v1.Pod y"}},
+		{"delete", "null", `{"metadata":{"name":"y"}}`, del, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"nil", "*v1.Pod y"}},
+		{"delete without a null", " ", `{}`, del, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"nil", "*v1.Pod "}},
+		{"connect", `{"kind":"PodExecOptions","apiVersion":"v1","stdin":true}`, "null", connect, metav1.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}, seen{"*v1.PodExecOptions", "nil"}},
+		{"an unknown kind", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"}}`, "", create, metav1.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, seen{"*unstructured.Unstructured t", "nil"}},
+		{"another kind than the request's", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"b"}}`, "", create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Binding b", "nil"}},
+		{"a kind without a version", `{"kind":"Pod","metadata":{"name":"p"}}`, "", create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, seen{"*v1.Pod p", "nil"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got seen
+			p := plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error {
+				got = seen{describe(r.Object), describe(r.OldObject)}
+				return nil
+			}}, admit.On("pods", c.op))
+			ar := request(c.op, c.object, c.oldObject)
+			ar.Kind = c.kind
+			if resp := service(t, p).Validate(t.Context(), ar); !resp.Allowed || got != c.want {
+				t.Errorf("Got %v, allowed %v; want %v and true", got, resp.Allowed, c.want)
+			}
+		})
+	}
+}
+
+func describe(obj runtime.Object) string {
+	if obj == nil {
+		return "nil"
+	}
+	if m, ok := obj.(metav1.Object); ok {
+		return fmt.Sprintf("%T %s", obj, m.GetName())
+	}
+	return fmt.Sprintf("%T", obj)
+}

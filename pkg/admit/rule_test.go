@@ -1,0 +1,57 @@
+package admit_test
+
+import (
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/postern-dev/postern/pkg/admit"
+)
+
+func TestRulesFilter(t *testing.T) {
+	namespaced := admit.Rule{Resources: []string{"*"}, Operations: []admissionv1.Operation{create}, Scope: admissionregistrationv1.NamespacedScope}
+	cluster := admit.Rule{Resources: []string{"*"}, Operations: []admissionv1.Operation{create}, Scope: admissionregistrationv1.ClusterScope}
+	anyGroup := admit.Rule{Group: "*", Resources: []string{"*/*"}, Operations: []admissionv1.Operation{create, update, del, connect}}
+	apps := admit.Rule{Group: "apps", Resources: []string{"deployments", "deployments/*", "*/scale"}, Operations: []admissionv1.Operation{update}}
+	for _, c := range []struct {
+		name            string
+		rule            admit.Rule
+		group, resource string
+		op              admissionv1.Operation
+		namespace       string
+		want            bool
+	}{
+		{"the resource", admit.On("pods", create), "", "pods", create, "ns", true},
+		{"another operation", admit.On("pods", create), "", "pods", update, "ns", false},
+		{"another resource", admit.On("pods", create), "", "services", create, "ns", false},
+		{"another group", admit.On("pods", create), "metrics.k8s.io", "pods", create, "ns", false},
+		{"not its subresource", admit.On("pods", create), "", "pods/binding", create, "ns", false},
+		{"the subresource", admit.On("pods/exec", connect), "", "pods/exec", connect, "ns", true},
+		{"not the main resource", admit.On("pods/exec", connect), "", "pods", connect, "ns", false},
+		{"a star", admit.On("*", create), "", "services", create, "ns", true},
+		{"a star, no subresource", admit.On("*", create), "", "pods/eviction", create, "ns", false},
+		{"all groups and subresources", anyGroup, "apps", "deployments/scale", connect, "", true},
+		{"all subresources", apps, "apps", "deployments/status", update, "ns", true},
+		{"all resources' subresource", apps, "apps", "replicasets/scale", update, "ns", true},
+		{"not all resources' others", apps, "apps", "replicasets/status", update, "ns", false},
+		{"namespaced", namespaced, "", "pods", create, "ns", true},
+		{"namespaced, not a node", namespaced, "", "nodes", create, "", false},
+		{"namespaced, not a namespace", namespaced, "", "namespaces", create, "ns", false},
+		{"cluster, a node", cluster, "", "nodes", create, "", true},
+		{"cluster, a namespace", cluster, "", "namespaces", create, "ns", true},
+		{"cluster, not a pod", cluster, "", "pods", create, "ns", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var r recorder
+			ar := request(c.op, `{}`, "")
+			ar.Resource.Group, ar.Namespace = c.group, c.namespace
+			ar.Resource.Resource, ar.SubResource, _ = strings.Cut(c.resource, "/")
+			resp := service(t, r.plugin("P", nil, c.rule)).Validate(t.Context(), ar)
+			if got := len(r.ran) == 1; got != c.want || !resp.Allowed {
+				t.Errorf("Ran: %v, allowed: %v; want %v and true", got, resp.Allowed, c.want)
+			}
+		})
+	}
+}

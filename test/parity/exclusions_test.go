@@ -1,0 +1,127 @@
+package parity_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/metrics"
+
+	"github.com/postern-dev/postern/internal/conditions"
+	"github.com/postern-dev/postern/pkg/admit/admittest"
+	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/router/rollout"
+)
+
+// TestExclusions registers a service for all resources, and checks which requests the API server would send
+// for the resulting configuration.
+func TestExclusions(t *testing.T) {
+	registered := everything(t)
+	w, err := conditions.NewCompiler().Compile(registered.Name, registered.Rules, registered.MatchConditions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		group, resource, sub, namespace, user string
+		want                                  bool
+	}{
+		"a pod":                          {"", "pods", "", "shop", "alice", true},
+		"a pod of a user without a name": {"", "pods", "", "shop", "", true},
+		"a cluster role":                 {"rbac.authorization.k8s.io", "clusterroles", "", "", "alice", true},
+		"a pod of ours":                  {"", "pods", "", "postern-system", "alice", false},
+		"our namespace":                  {"", "namespaces", "", "postern-system", "alice", false},
+		"a pod in an exempt namespace":   {"", "pods", "", "kube-system", "alice", false},
+		"the API server's own":           {"", "namespaces", "", "default", "system:apiserver", false},
+		"a lease":                        {"coordination.k8s.io", "leases", "", "kube-node-lease", "system:node:a", false},
+		"a token review":                 {"authentication.k8s.io", "tokenreviews", "", "", "alice", false},
+		"an access review":               {"authorization.k8s.io", "subjectaccessreviews", "", "", "alice", false},
+		"an event":                       {"", "events", "", "shop", "alice", false},
+		"an event of the other group":    {"events.k8s.io", "events", "", "shop", "alice", false},
+		"a binding":                      {"", "pods", "binding", "shop", "system:kube-scheduler", false},
+		"endpoints":                      {"", "endpoints", "", "shop", "alice", false},
+		"an endpoint slice":              {"discovery.k8s.io", "endpointslices", "", "shop", "alice", false},
+		"a request for a certificate":    {"certificates.k8s.io", "certificatesigningrequests", "", "", "alice", false},
+		"a change of a node":             {"", "nodes", "", "", "alice", true},
+		"a service account":              {"", "serviceaccounts", "", "shop", "alice", true},
+		"a service account's token":      {"", "serviceaccounts", "token", "shop", "system:node:a", false},
+		"a pod's status":                 {"", "pods", "status", "shop", "system:node:a", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dryRun := false
+			match, err := conditions.Match(t.Context(), []*conditions.Webhook{w}, &admissionv1.AdmissionRequest{
+				UID: admittest.UID, Operation: admissionv1.Update, DryRun: &dryRun, Namespace: tc.namespace, SubResource: tc.sub,
+				Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+				Resource:  metav1.GroupVersionResource{Group: tc.group, Version: "v1", Resource: tc.resource},
+				UserInfo:  authenticationv1.UserInfo{Username: tc.user},
+				Object:    runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
+				OldObject: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
+			}, nil)
+			if err != nil || match.Called != tc.want {
+				t.Errorf("Got called %t, error %v, want %t", match.Called, err, tc.want)
+			}
+		})
+	}
+}
+
+type bundle struct{}
+
+func (bundle) Bundle() []byte           { return []byte("CA") }
+func (bundle) PathKeys() [][]byte       { return nil }
+func (bundle) Changed() <-chan struct{} { return nil }
+func (bundle) Held([][]byte) []byte     { return nil }
+
+// everything returns the webhook that is registered for all resources.
+func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
+	t.Helper()
+	gv := admissionregistrationv1.SchemeGroupVersion
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		gv.WithResource("mutatingwebhookconfigurations"):   "MutatingWebhookConfigurationList",
+		gv.WithResource("validatingwebhookconfigurations"): "ValidatingWebhookConfigurationList",
+		{Version: "v1", Resource: "namespaces"}:            "NamespaceList",
+	})
+	applied := make(chan []byte, 1)
+	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := a.(clienttesting.PatchAction); ok {
+			applied <- patch.GetPatch()
+		}
+		return true, &unstructured.Unstructured{}, nil
+	})
+	service := router.AdmissionService{
+		Path:     "/test",
+		Validate: func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return nil },
+		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "postern-test"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "test.postern.dev", Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"*"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+			}}}},
+		},
+	}
+	deployment := router.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
+	replicas := rollout.New(rollout.Options{Client: fake.NewClientset(), Namespace: "postern-system", Name: "test", Serves: []string{"/test"}})
+	r := router.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, replicas, router.NewMetrics(metrics.NewKubeRegistry()))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go func() { _ = r.Run(ctx, func(context.Context) error { return nil }) }()
+	var config admissionregistrationv1.ValidatingWebhookConfiguration
+	select {
+	case data := <-applied:
+		if err := json.Unmarshal(data, &config); err != nil || len(config.Webhooks) != 1 {
+			t.Fatalf("Got %d webhooks, %v; want one", len(config.Webhooks), err)
+		}
+	case <-ctx.Done():
+		t.Fatal("Nothing was registered")
+	}
+	return &config.Webhooks[0]
+}
