@@ -29,33 +29,62 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 	// If the connection does not support deadlines, the timeouts of the server apply.
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(until)
-	// The server keeps reading from the connection to detect that it is closed. That
-	// read would exceed the deadline, and the server would cancel the request.
-	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
 	body, err := l.readAll(ctx, http.MaxBytesReader(w, req.Body, MaxBodyBytes), req.ContentLength)
+	isWhole := err == nil
+	if isAnswered(err) {
+		l.release()
+		// A client that is still writing does not read the answer, and a connection that is closed meanwhile is an error
+		// for the client instead of a 429 that it would repeat. Read at most the same number of bytes again.
+		_, rest := io.CopyN(io.Discard, req.Body, MaxBodyBytes)
+		isWhole = errors.Is(rest, io.EOF)
+	}
+	if isWhole {
+		// The server keeps reading from the connection to detect that it is closed. That read must not have a deadline.
+		_ = conn.SetReadDeadline(time.Time{})
+	}
+	if !isWhole || !time.Now().Before(until) {
+		closeConnection(w, req)
+	}
+	if err != nil {
+		return nil, bodyRejection(err)
+	}
+	if len(body) == 0 {
+		return nil, badRequest("empty", "the body is empty, want an AdmissionReview")
+	}
+	return body, nil
+}
+
+// closeConnection ends the connection of a request with its answer. A read deadline that passes cancels the context of the
+// connection, which is the parent of the contexts of all later requests on it. net/http would keep such a connection.
+// HTTP/2 has a context and a deadline for each request.
+func closeConnection(w http.ResponseWriter, req *http.Request) {
+	if req.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// isAnswered reports whether reading a body ended with an answer for the client, which may still be writing.
+func isAnswered(err error) bool {
+	var tooLarge *http.MaxBytesError
+	var rej *rejection
+	return errors.As(err, &tooLarge) || errors.As(err, &rej)
+}
+
+// bodyRejection returns the answer to a request whose body could not be read.
+func bodyRejection(err error) *rejection {
 	var tooLarge *http.MaxBytesError
 	var rej *rejection
 	switch {
 	case errors.As(err, &tooLarge):
-		// A client that is still writing does not read the answer. Read at most the
-		// same number of bytes again before the answer is sent.
-		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
-		return nil, &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
+		return &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
 	case errors.As(err, &rej):
-		// The same, after the memory is given back. A connection that is closed while the client
-		// writes is an error for the client instead of the 429 that it would repeat.
-		l.release()
-		_, _ = io.CopyN(io.Discard, req.Body, MaxBodyBytes)
-		return nil, rej
+		return rej
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		// The sender is slow, or this replica is overloaded. The client may repeat the request.
-		return nil, &rejection{http.StatusServiceUnavailable, "slow", "the body did not arrive in time"}
-	case err != nil:
-		return nil, badRequest("unreadable", "reading the body: %v", err)
-	case len(body) == 0:
-		return nil, badRequest("empty", "the body is empty, want an AdmissionReview")
+		return &rejection{http.StatusServiceUnavailable, "slow", "the body did not arrive in time"}
+	default:
+		return badRequest("unreadable", "reading the body: %v", err)
 	}
-	return body, nil
 }
 
 // readAll reads to the end of the body, and takes memory for the bytes as they arrive.

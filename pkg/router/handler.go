@@ -77,6 +77,9 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	})
 	resp, err := h.decide(ctx, ar, held)
+	if req.Context().Err() != nil {
+		closeConnection(w, req)
+	}
 	if err == nil {
 		resp, err = finish(resp, ar, h.phase)
 	}
