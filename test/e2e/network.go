@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -42,6 +43,8 @@ type Proxy struct {
 	backends []string
 	next     int
 	open     map[net.Conn]bool
+
+	faults faults
 }
 
 // StartProxy starts a proxy that distributes connections to the backends in turn. The proxy is stopped when the test
@@ -110,16 +113,16 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	}
 	defer p.forget(client, server)
 	done := make(chan struct{}, 2)
-	go pass(client, server, done)
-	go pass(server, client, done)
+	go p.pass(client, server, true, done)
+	go p.pass(server, client, false, done)
 	<-done
 	<-done
 }
 
 // pass copies data until the sender closes its side of the connection, and then closes the write side of the receiver.
-func pass(to, from net.Conn, done chan<- struct{}) {
-	_, err := io.Copy(to, from)
-	if tcp, ok := to.(*net.TCPConn); ok && err == nil {
+func (p *Proxy) pass(to, from net.Conn, answers bool, done chan<- struct{}) {
+	err := p.relay(to, from, answers)
+	if tcp, ok := to.(*net.TCPConn); ok && errors.Is(err, io.EOF) {
 		_ = tcp.CloseWrite()
 	} else {
 		_, _ = to.Close(), from.Close()
