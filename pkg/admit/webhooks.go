@@ -160,7 +160,7 @@ func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 // withoutCovered removes the resources that a wildcard of the same list covers,
 // because the API server refuses a rule with both. Resources by name have a rule of
 // their own beside the wildcard: only a name overrides the exclusions of
-// router.Deployment.
+// registration.Deployment.
 func withoutCovered(resources []string) []string {
 	return slices.DeleteFunc(slices.Clone(resources), func(covered string) bool {
 		main, sub, _ := strings.Cut(covered, "/")

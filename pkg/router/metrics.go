@@ -17,8 +17,6 @@ type Metrics struct {
 	rejections *metrics.CounterVec
 	panics     *metrics.CounterVec
 	patchBytes *metrics.CounterVec
-	registered *metrics.GaugeVec
-	failures   *metrics.CounterVec
 
 	inFlightLimit, bytes, bytesLimit *metrics.GaugeVec
 
@@ -72,8 +70,6 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		rejections: counter("rejected_bodies_total", "Requests whose envelope was wrong, by reason.", "service", "phase", "reason"),
 		panics:     counter("panics_total", "Panics of admission services.", "service", "phase"),
 		patchBytes: counter("patch_bytes_total", "Bytes of JSON patches that were sent.", "service", "phase"),
-		failures:   counter("registration_failures_total", "Attempts to register the webhook configurations that failed."),
-		registered: gauge("registered", "1 if the webhook configuration is registered as desired, by this replica or by the one that it yields to, else 0.", "type", "configuration"),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", Buckets: durationBuckets(), StabilityLevel: metrics.ALPHA,
 			Help: "Time from the first byte of a request to its answer, in seconds.",
@@ -81,7 +77,6 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	}
 	registry.MustRegister(m.duration)
 	m.held = m.bytes.WithLabelValues()
-	m.failures.WithLabelValues().Add(0)
 	return m
 }
 
@@ -157,29 +152,5 @@ func (m *Metrics) panicked(h *half) {
 func (m *Metrics) patched(h *half, n int) {
 	if m != nil {
 		m.patchBytes.WithLabelValues(h.service, h.phase).Add(float64(n))
-	}
-}
-
-func (m *Metrics) setRegistered(kind, name string, ok bool) {
-	if m == nil {
-		return
-	}
-	value := 0.0
-	if ok {
-		value = 1
-	}
-	m.registered.WithLabelValues(kind, name).Set(value)
-}
-
-// failedToRegister counts an attempt to register that failed.
-func (m *Metrics) failedToRegister() {
-	if m != nil {
-		m.failures.WithLabelValues().Inc()
-	}
-}
-
-func (m *Metrics) forget(kind, name string) {
-	if m != nil {
-		m.registered.DeleteLabelValues(kind, name)
 	}
 }

@@ -76,7 +76,6 @@ func TestMetrics(t *testing.T) {
 		"postern_webhook_panics_total validate /pods":                     0,
 		"postern_webhook_panics_total mutate /broken":                     0,
 		"postern_webhook_panics_total validate /canary":                   0,
-		"postern_webhook_registration_failures_total":                     0,
 		"postern_webhook_requests_in_flight_limit":                        0,
 		"postern_webhook_bytes_in_flight":                                 0,
 		"postern_webhook_bytes_in_flight_limit":                           0,

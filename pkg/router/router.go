@@ -47,8 +47,8 @@ func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, e
 	r.bodies = newBudget(r.limits.Bytes / bodyShare)
 	r.memory = newBudget(r.limits.Bytes - r.limits.Bytes/bodyShare)
 	m.setLimits(r.limits)
-	r.serve(AdmissionService{Path: canaryPath}, PhaseValidate, answerCanary)
-	paths, names := map[string]bool{canaryPath: true}, map[string]bool{}
+	r.serve(AdmissionService{Path: CanaryPath}, PhaseValidate, answerCanary)
+	paths, names := map[string]bool{CanaryPath: true}, map[string]bool{}
 	for _, s := range services {
 		if err := s.check(); err != nil {
 			return nil, err

@@ -6,8 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // segmentBytes is the number of bytes of the digest in a registered path. 128 bits
@@ -23,21 +21,12 @@ func WithPathKeys(keys func() [][]byte) Option {
 	return func(r *Router) { r.keys = keys }
 }
 
-// segment derives the segment of a registered path from a key. The key itself must
+// Segment derives the segment of a registered path from a key. The key itself must
 // not be in a path, because the webhook configurations are not confidential.
-func segment(key []byte) string {
+func Segment(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("postern webhook path"))
 	return hex.EncodeToString(mac.Sum(nil)[:segmentBytes])
-}
-
-// prefix returns the part of a registered path that precedes the path of the
-// service.
-func prefix(keys [][]byte) string {
-	if len(keys) == 0 {
-		return ""
-	}
-	return "/" + segment(keys[0])
 }
 
 // servicePath removes the segment from the path of a request. It returns false for
@@ -54,32 +43,8 @@ func (r *Router) servicePath(path string) (string, bool) {
 	given, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	got, known := sha256.Sum256([]byte(given)), 0
 	for _, key := range keys {
-		want := sha256.Sum256([]byte(segment(key)))
+		want := sha256.Sum256([]byte(Segment(key)))
 		known |= subtle.ConstantTimeCompare(got[:], want[:])
 	}
 	return "/" + rest, known == 1 && strings.HasPrefix(path, "/")
-}
-
-// keepSegments keeps a registered segment in want if the segment is accepted,
-// although it is not the one to register. Replicas learn of a new key one after the
-// other. Without keepSegments, each replica would revert the segment that another
-// has just registered.
-func keepSegments(want, have map[string]any, keys [][]byte) {
-	if len(keys) < 2 {
-		return
-	}
-	registered, _ := have["webhooks"].([]any)
-	byName := named(registered)
-	ours, _ := want["webhooks"].([]any)
-	for name, w := range named(ours) {
-		for _, field := range [][]string{{"clientConfig", "url"}, {"clientConfig", "service", "path"}} {
-			mine, _, _ := unstructured.NestedString(asMap(w), field...)
-			theirs, _, _ := unstructured.NestedString(asMap(byName[name]), field...)
-			for _, key := range keys[1:] {
-				if mine != "" && theirs == strings.Replace(mine, prefix(keys)+"/", "/"+segment(key)+"/", 1) {
-					_ = unstructured.SetNestedField(asMap(w), theirs, field...)
-				}
-			}
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package router
+package router_test
 
 import (
 	"bytes"
@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 const segmentReview = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u"}}`
@@ -19,14 +20,14 @@ const segmentReview = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionRevi
 // TestStrangersAreNotServed covers callers that do not know the registered path.
 func TestStrangersAreNotServed(t *testing.T) {
 	keys := [][]byte{[]byte("new"), []byte("old")}
-	service := bareService()
+	service := service(nil)
 	asked := 0
 	service.Mutate = func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		asked++
 		return &admissionv1.AdmissionResponse{Allowed: true}
 	}
 	service.Validate = service.Mutate
-	r, err := New([]AdmissionService{service}, nil, WithPathKeys(func() [][]byte { return keys }))
+	r, err := router.New([]router.AdmissionService{service}, nil, router.WithPathKeys(func() [][]byte { return keys }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +40,9 @@ func TestStrangersAreNotServed(t *testing.T) {
 		r.ServeHTTP(w, req)
 		return w.Code, w.Body.String()
 	}
-	first, second := "/"+segment(keys[0]), "/"+segment(keys[1])
+	first, second := "/"+router.Segment(keys[0]), "/"+router.Segment(keys[1])
 	for _, path := range []string{
-		"/pods/mutate", "/", "//pods/mutate", "/" + segment([]byte("other")) + "/pods/mutate", first, first + "/pods", first + "//pods/mutate",
+		"/pods/mutate", "/", "//pods/mutate", "/" + router.Segment([]byte("other")) + "/pods/mutate", first, first + "/pods", first + "//pods/mutate",
 		first[:len(first)-1] + "/pods/mutate", first + first + "/pods/mutate", "/" + first + "/pods/mutate", first + "/nodes/mutate",
 	} {
 		code, body := send(path, segmentReview)
@@ -61,7 +62,7 @@ func TestStrangersAreNotServed(t *testing.T) {
 		}
 	}
 	service.Mutate = func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { panic("x") }
-	if r, err = New([]AdmissionService{service}, nil, WithPathKeys(func() [][]byte { return keys })); err != nil {
+	if r, err = router.New([]router.AdmissionService{service}, nil, router.WithPathKeys(func() [][]byte { return keys })); err != nil {
 		t.Fatal(err)
 	}
 	if code, body := send(first+"/pods/mutate", segmentReview); code != http.StatusInternalServerError || strings.Contains(body, first[1:]) {
@@ -69,45 +70,5 @@ func TestStrangersAreNotServed(t *testing.T) {
 	}
 	if log.Len() == 0 || strings.Contains(log.String(), first[1:]) || strings.Contains(log.String(), second[1:]) {
 		t.Errorf("Got the log %s, want one without a segment", log.String())
-	}
-}
-
-func registeredPath(t *testing.T, c *cluster) string {
-	t.Helper()
-	webhooks, _, _ := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
-	path, _, _ := unstructured.NestedString(asMap(webhooks[0]), "clientConfig", "service", "path")
-	return path
-}
-
-// TestReplacedPathKey covers replicas that learn of a new key one after the other, while each accepts both keys.
-func TestReplacedPathKey(t *testing.T) {
-	c := newCluster(t, ourNamespace())
-	early, late := newRegistrar(t, c, nil), newRegistrar(t, c, nil)
-	one, two := []byte("one"), []byte("two")
-	for _, r := range []*Registrar{early, late} {
-		r.bundle.(*bundle).keys = [][]byte{one, two}
-		mustSync(t, r, c)
-	}
-	if got, want := registeredPath(t, c), "/"+segment(one)+"/pods/mutate"; got != want {
-		t.Fatalf("Got the path %s, want %s", got, want)
-	}
-	before := len(c.applies())
-	early.bundle.(*bundle).keys = [][]byte{two, one}
-	for range 5 {
-		mustSync(t, early, c)
-		mustSync(t, late, c)
-	}
-	if got := len(c.applies()) - before; got != 2 {
-		t.Errorf("Applied %d times, want once for each of the two configurations", got)
-	}
-	late.bundle.(*bundle).keys, early.bundle.(*bundle).keys = [][]byte{two}, [][]byte{two}
-	mustSync(t, early, c)
-	mustSync(t, late, c)
-	if got, want := registeredPath(t, c), "/"+segment(two)+"/pods/mutate"; got != want {
-		t.Errorf("Got the path %s in the end, want %s", got, want)
-	}
-	digest, err := early.deployment.Digest(early.services)
-	if err != nil || strings.Contains(digest, segment(two)) {
-		t.Errorf("Got the digest %s (%v), want one without a segment", digest, err)
 	}
 }

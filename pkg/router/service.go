@@ -1,8 +1,7 @@
-// Package router is the framework of Postern. It serves AdmissionServices, turns
+// Package router is the framework of Postern. It serves AdmissionServices, and turns
 // HTTP requests into calls of their AdmitFuncs and the results into
-// AdmissionReviews, and keeps their webhook configurations registered with the API
-// server. It reads the envelope of a request. It may decode the object inside for a
-// service, and never looks at it.
+// AdmissionReviews. It reads the envelope of a request. It may decode the object
+// inside for a service, and never looks at it.
 package router
 
 import (
@@ -30,8 +29,8 @@ type AdmitFunc func(context.Context, *admissionv1.AdmissionRequest) *admissionv1
 // enabled has neither: both of its paths admit, and nothing is registered.
 //
 // The configurations hold what is the service's own: names, rules, side
-// effects, failure policy, match conditions. The router fills in the rest
-// (Deployment).
+// effects, failure policy, match conditions. Package registration fills in the
+// rest (registration.Deployment).
 type AdmissionService struct {
 	Path             string
 	Mutate           AdmitFunc

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/registration"
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
@@ -236,7 +236,7 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 
 // UndoUninstall removes the annotation of an uninstall from Postern's namespace.
 func (c *Cluster) UndoUninstall(ctx context.Context) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, router.UninstalledAnnotation)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, registration.UninstalledAnnotation)
 	_, err := c.Admin.CoreV1().Namespaces().Patch(ctx, PosternNamespace, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

@@ -20,8 +20,9 @@ import (
 
 	"github.com/postern-dev/postern/internal/conditions"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
+	"github.com/postern-dev/postern/pkg/registration"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
-	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // TestExclusions registers a service for all resources, and checks which requests the API server would send
@@ -108,9 +109,9 @@ func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
 			}}}},
 		},
 	}
-	deployment := router.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
+	deployment := registration.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
 	replicas := rollout.New(rollout.Options{Client: fake.NewClientset(), Namespace: "postern-system", Name: "test", Serves: []string{"/test"}})
-	r := router.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, replicas, router.NewMetrics(metrics.NewKubeRegistry()))
+	r := registration.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, replicas, registration.NewMetrics(metrics.NewKubeRegistry()))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	go func() { _ = r.Run(ctx, func(context.Context) error { return nil }) }()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/certs"
-	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/registration"
 )
 
 // keepSettles is the time for which a CA that is in no replica's bundle stays registered, in
@@ -49,7 +49,7 @@ func (p *process) authority(ctx context.Context) (certs.Source, error) {
 	}
 	if p.certDir == "" {
 		o.Registered = func(ctx context.Context) ([][]byte, error) {
-			return router.RegisteredBundles(ctx, p.cluster.dynamic, p.deployment)
+			return registration.RegisteredBundles(ctx, p.cluster.dynamic, p.deployment)
 		}
 		return certs.NewAuthority(ctx, certs.NewSecretStore(p.cluster.client, p.webhookNamespace, secretName), o)
 	}

@@ -17,11 +17,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/admissions"
-	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/registration"
 )
 
 // defaultNamespace is the namespace that Postern runs in by default.
-const defaultNamespace = router.DefaultNamespace
+const defaultNamespace = registration.DefaultNamespace
 
 // options are the flags of the serve command.
 type options struct {
@@ -139,8 +139,8 @@ var serviceFlag = regexp.MustCompile(`^([a-z]([-a-z0-9]*[a-z0-9])?)(?::([0-9]+))
 
 // deployment returns how the API server reaches the Postern process, and which
 // objects are exempt.
-func (o *options) deployment() (router.Deployment, error) {
-	d := router.Deployment{
+func (o *options) deployment() (registration.Deployment, error) {
+	d := registration.Deployment{
 		Namespace: o.webhookNamespace, Port: 443, Timeout: o.webhookTimeout, ExemptNamespaces: o.exemptNamespaces,
 		FailurePolicy: admissionregistrationv1.FailurePolicyType(o.failurePolicy), KeepCAs: keepSettles * o.certificates.settle,
 	}
@@ -168,7 +168,7 @@ func (o *options) deployment() (router.Deployment, error) {
 }
 
 // names returns the names that the serving certificate is valid for.
-func servingNames(d router.Deployment) (dns []string, ips []net.IP, err error) {
+func servingNames(d registration.Deployment) (dns []string, ips []net.IP, err error) {
 	if d.URL == "" {
 		full := d.Service + "." + d.Namespace + ".svc"
 		return []string{full, d.Service + "." + d.Namespace, full + ".cluster.local"}, nil, nil

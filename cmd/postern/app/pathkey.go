@@ -30,7 +30,7 @@ type bundle struct {
 	keys func() [][]byte
 }
 
-// PathKeys implements router.Bundle.
+// PathKeys implements registration.Bundle.
 func (b bundle) PathKeys() [][]byte { return b.keys() }
 
 // pathKeys returns the keys of Postern's own CAs, or the shared key of the replicas

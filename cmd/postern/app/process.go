@@ -19,8 +19,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/certs"
+	"github.com/postern-dev/postern/pkg/registration"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
-	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // mapperAge is how long API discovery results are cached, as in kube-apiserver.
@@ -30,7 +31,7 @@ const mapperAge = 30 * time.Second
 // process holds the parts of a running Postern.
 type process struct {
 	*options
-	deployment router.Deployment
+	deployment registration.Deployment
 	cluster    *cluster
 	informers  informers.SharedInformerFactory
 	custom     *customInformers
@@ -39,9 +40,8 @@ type process struct {
 	registry   metrics.KubeRegistry
 	services   []router.AdmissionService
 	router     *router.Router
-	metrics    *router.Metrics
 	health     *health
-	registrar  *router.Registrar
+	registrar  *registration.Registrar
 	notices    notices
 	certs      certs.Source
 	// sharedKey is the key of the path if certs has no key.
@@ -87,7 +87,6 @@ func (o *options) prepare() (*process, error) {
 	p := o.newProcess(c)
 	p.deployment, p.enabled, p.warnings = d, enabled, append(warnings, more...)
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.metrics = router.NewMetrics(p.registry)
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
 	}
@@ -95,7 +94,7 @@ func (o *options) prepare() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.router, err = router.New(p.services, p.metrics, router.WithLimits(limits), router.WithPathKeys(p.pathKeys)); err != nil {
+	if p.router, err = router.New(p.services, router.NewMetrics(p.registry), router.WithLimits(limits), router.WithPathKeys(p.pathKeys)); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -28,8 +28,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/certs"
+	"github.com/postern-dev/postern/pkg/registration"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
-	"github.com/postern-dev/postern/pkg/router/rollout"
 )
 
 // use is one API call of the process. name is empty for the calls whose name the authorizer does not see.
@@ -142,7 +143,7 @@ func (noBundle) Held([][]byte) []byte     { return nil }
 // and leaves.
 func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:revive // t first
 	t.Helper()
-	stale := metav1.ObjectMeta{Name: "postern-events", Labels: map[string]string{router.ManagedByLabel: router.ManagedBy, router.NamespaceLabel: "postern-system"}}
+	stale := metav1.ObjectMeta{Name: "postern-events", Labels: map[string]string{registration.ManagedByLabel: registration.ManagedBy, registration.NamespaceLabel: "postern-system"}}
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale})
 	applied := make(chan struct{}, 16)
@@ -158,7 +159,7 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern"}, Spec: corev1.ServiceSpec{ClusterIP: "127.0.0.1"}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern-1", OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "postern", Controller: new(true)}}}},
 	)
-	d := router.Deployment{Namespace: "postern-system", Service: "postern", Port: 1}
+	d := registration.Deployment{Namespace: "postern-system", Service: "postern", Port: 1}
 	if err := d.Probe(client, noBundle{})(ctx); err == nil {
 		t.Error("Got an answer of a Service behind which nothing is")
 	}
@@ -169,7 +170,7 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
 	}
 	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test"}})
-	r := router.NewRegistrar(dyn, d, []router.AdmissionService{service}, noBundle{}, replicas, router.NewMetrics(metrics.NewKubeRegistry()))
+	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service}, noBundle{}, replicas, registration.NewMetrics(metrics.NewKubeRegistry()))
 	if err := r.Prepare(ctx); err != nil {
 		t.Fatalf("Preparing: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
+	"github.com/postern-dev/postern/pkg/registration"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -75,7 +76,7 @@ func (o *options) roles() (*roles, error) {
 }
 
 // clusterGrants returns the permissions of the process outside of its plugins, except those in its own namespace.
-func (o *options) clusterGrants(d router.Deployment, configs []string) []grant {
+func (o *options) clusterGrants(d registration.Deployment, configs []string) []grant {
 	group := admissionregistrationv1.GroupName
 	resources := []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
 	grants := []grant{
@@ -98,7 +99,7 @@ func (o *options) clusterGrants(d router.Deployment, configs []string) []grant {
 }
 
 // localGrants returns the permissions of the process in its own namespace.
-func (o *options) localGrants(d router.Deployment) []grant {
+func (o *options) localGrants(d registration.Deployment) []grant {
 	secret := func(reason, name string, verbs ...string) []grant {
 		named := access.To("", "secrets", verbs...)
 		named.ResourceNames = []string{name}
@@ -175,7 +176,7 @@ func inOrder(verbs []string) []string {
 
 // configNames returns the names of all webhook configurations that the program may register. Disabled plugins count,
 // because the process removes their configurations.
-func (o *options) configNames(d router.Deployment) ([]string, error) {
+func (o *options) configNames(d registration.Deployment) ([]string, error) {
 	var names []string
 	for _, f := range o.Families {
 		names = append(names, admit.ConfigPrefix+f.Name)

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/certs"
-	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/registration"
 )
 
 // secretName is the Secret that stores Postern's CA.
@@ -119,7 +119,7 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	if err != nil {
 		return err
 	}
-	p.registrar = router.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, p.metrics)
+	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, registration.NewMetrics(p.registry))
 	p.registrar.Notify = p.notices.tell
 	p.health = &health{
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", prepared.ready}},

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/pkg/certs"
-	"github.com/postern-dev/postern/pkg/router"
+	"github.com/postern-dev/postern/pkg/registration"
 )
 
 func newUninstall() *cobra.Command {
@@ -21,9 +21,9 @@ func newUninstall() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove the webhook configurations and the Secrets",
 		Long: "Remove the webhook configurations, and the Secrets of the CA and of the webhooks' path.\n\n" +
-			"It works while Postern is down. It annotates the namespace with " + router.UninstalledAnnotation + ", so that no\n" +
+			"It works while Postern is down. It annotates the namespace with " + registration.UninstalledAnnotation + ", so that no\n" +
 			"replica registers again, whenever it starts. To install Postern again, remove the annotation:\n" +
-			"kubectl annotate namespace " + defaultNamespace + " " + router.UninstalledAnnotation + "-\n\n" +
+			"kubectl annotate namespace " + defaultNamespace + " " + registration.UninstalledAnnotation + "-\n\n" +
 			"With --deployment, the annotation concerns only the replicas of that Deployment, which is about to be deleted.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +39,7 @@ func newUninstall() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed, err := router.Uninstall(ctx, c.dynamic, router.Deployment{Namespace: namespace}, uid)
+			removed, err := registration.Uninstall(ctx, c.dynamic, registration.Deployment{Namespace: namespace}, uid)
 			for _, name := range removed {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", name)
 			}

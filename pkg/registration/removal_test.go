@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"maps"
@@ -13,7 +13,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // TestHalvesAreInOrder checks that the validating half of a service is never registered without its mutating half. It
@@ -73,7 +74,7 @@ func TestHalvesAreInOrder(t *testing.T) {
 func TestUninstallIsForGood(t *testing.T) {
 	for name, objects := range map[string][]runtime.Object{"with a namespace": {ourNamespace()}, "without": nil} {
 		t.Run(name, func(t *testing.T) {
-			url := func(d *Deployment, _ *AdmissionService) { d.URL = "https://x" }
+			url := func(d *Deployment, _ *router.AdmissionService) { d.URL = "https://x" }
 			c := newCluster(t, objects...)
 			r, late := newRegistrar(t, c, url), newRegistrar(t, c, url)
 			registry := metrics.NewKubeRegistry()
@@ -259,11 +260,11 @@ func TestNamespaceThatIsNotThere(t *testing.T) {
 	dying := ourNamespace()
 	dying.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 	dying.SetFinalizers([]string{"kubernetes"})
-	url := func(d *Deployment, _ *AdmissionService) { d.URL = "https://x" }
+	url := func(d *Deployment, _ *router.AdmissionService) { d.URL = "https://x" }
 	for _, c := range []struct {
 		name       string
 		namespace  *unstructured.Unstructured
-		change     func(*Deployment, *AdmissionService)
+		change     func(*Deployment, *router.AdmissionService)
 		wasThere   bool
 		registered bool
 		owners     int

@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"context"
@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // TestCanary is about the answers that an API server can give to the canary request.
@@ -27,14 +28,10 @@ func TestCanary(t *testing.T) {
 		want   string
 	}{
 		{"Postern was called", func(webhook, lease string) error {
-			response := answerCanary(t.Context(), &admissionv1.AdmissionRequest{Name: lease})
-			if response.Allowed {
-				t.Error("The canary was allowed")
-			}
-			return denied(`admission webhook "` + webhook + `" denied the request: ` + response.Result.Message)
+			return denied(`admission webhook "` + webhook + `" denied the request: ` + router.CanaryAnswer(lease))
 		}, ""},
 		{"somebody else answers", func(webhook, _ string) error {
-			return denied(`admission webhook "` + webhook + `" denied the request: ` + canaryAnswer("x"))
+			return denied(`admission webhook "` + webhook + `" denied the request: ` + router.CanaryAnswer("x"))
 		}, "the API server cannot call Postern"},
 		{"no route", func(webhook, _ string) error {
 			return apierrors.NewInternalError(errors.New(`failed calling webhook "` + webhook + `": failed to call webhook: dial tcp 10.0.0.1:443: i/o timeout`))
@@ -104,7 +101,7 @@ func TestCanariesShareAConfiguration(t *testing.T) {
 		if !observed {
 			return true, lease, nil
 		}
-		return true, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: canaryAnswer(lease.GetName())}}
+		return true, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: router.CanaryAnswer(lease.GetName())}}
 	})
 	one, other := r.Canary(), r.Canary()
 	if errors.Join(one(t.Context()), other(t.Context())) == nil {
@@ -140,16 +137,16 @@ func TestCanaryIsNotAClient(t *testing.T) {
 
 // TestRouterServesTheCanary checks the path that the canary registers.
 func TestRouterServesTheCanary(t *testing.T) {
-	router, err := New(nil, nil)
+	r, err := router.New(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
 	body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","name":"postern-canary-x","operation":"CREATE","object":{}}}`
-	req := httptest.NewRequestWithContext(context.Background(), http.MethodPost, canaryPath+ValidatePath, strings.NewReader(body))
+	req := httptest.NewRequestWithContext(context.Background(), http.MethodPost, router.CanaryPath+router.ValidatePath, strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
-	router.ServeHTTP(w, req)
-	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"allowed":false`) || !strings.Contains(w.Body.String(), canaryAnswer("postern-canary-x")) {
+	r.ServeHTTP(w, req)
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"allowed":false`) || !strings.Contains(w.Body.String(), router.CanaryAnswer("postern-canary-x")) {
 		t.Errorf("Got %d %s, want the answer to the canary", w.Code, w.Body)
 	}
 }

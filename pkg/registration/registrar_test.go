@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"encoding/base64"
@@ -13,7 +13,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 func TestSyncRegistersOnce(t *testing.T) {
@@ -122,7 +123,7 @@ func TestEqualReplicasWriteOnce(t *testing.T) {
 func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	lower := newRegistrar(t, c, nil)
-	higher := newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
+	higher := newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second })
 	lower.fleet().set(yields)
 	mustSync(t, higher, c)
 	before := c.registered(t, mutatingKind, "postern-pods")
@@ -204,7 +205,7 @@ func registeredMetrics(t *testing.T, registry metrics.KubeRegistry) map[string]f
 // TestYieldingReplicaRaisesNoAlarm checks the metric of a replica that leaves the registration to another.
 func TestYieldingReplicaRaisesNoAlarm(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	higher := newRegistrar(t, c, func(_ *Deployment, s *AdmissionService) { s.Mutate, s.MutatingConfig = nil, nil })
+	higher := newRegistrar(t, c, func(_ *Deployment, s *router.AdmissionService) { s.Mutate, s.MutatingConfig = nil, nil })
 	mustSync(t, higher, c)
 	r := newRegistrar(t, c, nil)
 	registry := metrics.NewKubeRegistry()
@@ -247,7 +248,7 @@ func TestTwoInstallations(t *testing.T) {
 	second := ourNamespace()
 	second.SetName("second")
 	c := newCluster(t, ourNamespace(), second)
-	one, two := newRegistrar(t, c, nil), newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Namespace = "second" })
+	one, two := newRegistrar(t, c, nil), newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Namespace = "second" })
 	mustSync(t, one, c)
 	mustSync(t, two, c)
 	mustSync(t, one, c)

@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/component-base/metrics"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // run runs a registrar until the test ends.
@@ -115,7 +116,7 @@ func TestRunRegistersWhenReachable(t *testing.T) {
 }
 
 // trimsSoon removes a registered CA that is in no replica's bundle after one second.
-func trimsSoon(d *Deployment, _ *AdmissionService) { d.KeepCAs = time.Second }
+func trimsSoon(d *Deployment, _ *router.AdmissionService) { d.KeepCAs = time.Second }
 
 func TestRunRestores(t *testing.T) {
 	c := newCluster(t, ourNamespace())
@@ -173,9 +174,9 @@ func TestRunMissesNoBundle(t *testing.T) {
 
 // TestRunsSideBySide lets two replicas with Leases find out who registers.
 func TestRunsSideBySide(t *testing.T) {
-	for name, change := range map[string]func(*Deployment, *AdmissionService){
+	for name, change := range map[string]func(*Deployment, *router.AdmissionService){
 		"the same": nil,
-		"another":  func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second },
+		"another":  func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, leases := newCluster(t, ourNamespace()), fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}})

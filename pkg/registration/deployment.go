@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // Deployment holds the fields of the webhook configurations that depend on how Postern is installed. They are
@@ -98,13 +100,13 @@ func (d Deployment) clientConfig(path string, at endpoint) admissionregistration
 }
 
 // mutating returns the complete configuration of a service's mutating half.
-func (d Deployment) mutating(s AdmissionService, at endpoint) *admissionregistrationv1.MutatingWebhookConfiguration {
+func (d Deployment) mutating(s router.AdmissionService, at endpoint) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := s.MutatingConfig.DeepCopy()
 	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: mutatingKind}
 	d.identify(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		w.ClientConfig = d.clientConfig(s.Path+MutatePath, at)
+		w.ClientConfig = d.clientConfig(s.Path+router.MutatePath, at)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
@@ -117,13 +119,13 @@ func (d Deployment) mutating(s AdmissionService, at endpoint) *admissionregistra
 }
 
 // validating returns the complete configuration of a service's validating half.
-func (d Deployment) validating(s AdmissionService, at endpoint) *admissionregistrationv1.ValidatingWebhookConfiguration {
+func (d Deployment) validating(s router.AdmissionService, at endpoint) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := s.ValidatingConfig.DeepCopy()
 	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: validatingKind}
 	d.identify(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		w.ClientConfig = d.clientConfig(s.Path+ValidatePath, at)
+		w.ClientConfig = d.clientConfig(s.Path+router.ValidatePath, at)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)

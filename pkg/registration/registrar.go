@@ -1,4 +1,6 @@
-package router
+// Package registration keeps the webhook configurations of AdmissionServices registered with the API server: what is
+// desired, which replica writes it, the CA bundles, the canary and the removal.
+package registration
 
 import (
 	"context"
@@ -18,7 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 const (
@@ -64,7 +67,7 @@ type Replicas interface {
 type Registrar struct {
 	client     dynamic.Interface
 	deployment Deployment
-	services   []AdmissionService
+	services   []router.AdmissionService
 	bundle     Bundle
 	replicas   Replicas
 	metrics    *Metrics
@@ -107,7 +110,7 @@ type Registrar struct {
 
 // NewRegistrar returns a registrar for the services. It does nothing before
 // Prepare and Run.
-func NewRegistrar(client dynamic.Interface, d Deployment, services []AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
+func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
 	r := &Registrar{client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime}
 	r.setStatus(errNotReached)
 	r.markUnregistered() // A replica that never gets as far as Run is seen in the metrics too.

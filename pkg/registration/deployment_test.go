@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"slices"
@@ -11,6 +11,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 const (
@@ -26,8 +28,8 @@ func rule(group string, resources ...string) admissionregistrationv1.RuleWithOpe
 }
 
 // bareService sets only the fields of its configurations that have no default.
-func bareService() AdmissionService {
-	return AdmissionService{
+func bareService() router.AdmissionService {
+	return router.AdmissionService{
 		Path: "/pods",
 		MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"},

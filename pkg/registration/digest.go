@@ -1,15 +1,17 @@
-package router
+package registration
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // Digest returns a digest of everything that a Postern with these services registers, without the CA bundle and the
 // segment of the paths.
-func (d Deployment) Digest(services []AdmissionService) (string, error) {
+func (d Deployment) Digest(services []router.AdmissionService) (string, error) {
 	sum := sha256.New()
 	enc := json.NewEncoder(sum)
 	for _, s := range services {

@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"context"
@@ -13,13 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // configKey names one webhook configuration.
 type configKey struct{ kind, name string }
 
 // keys returns the keys of the configurations that a service registers.
-func (d Deployment) keys(s AdmissionService) []configKey {
+func (d Deployment) keys(s router.AdmissionService) []configKey {
 	var keys []configKey
 	if s.MutatingConfig != nil {
 		keys = append(keys, configKey{mutatingKind, d.ConfigName(s.MutatingConfig.Name)})
@@ -213,7 +215,7 @@ func (r *Registrar) markUnregistered() {
 	}
 }
 
-func (r *Registrar) markService(s AdmissionService, ok bool) {
+func (r *Registrar) markService(s router.AdmissionService, ok bool) {
 	for _, key := range r.deployment.keys(s) {
 		r.metrics.setRegistered(key.kind, key.name, ok)
 	}

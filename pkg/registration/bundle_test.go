@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // TestReplacedCA covers a CA that was not announced: its Secret was deleted, and the next replica created a new CA.
@@ -105,7 +107,7 @@ func TestReplicasDuringARotation(t *testing.T) {
 // TestHeldIsWhatCallsUs checks that Held ignores foreign webhooks with the Postern label.
 func TestHeldIsWhatCallsUs(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	r, replica := newRegistrar(t, c, nil), newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
+	r, replica := newRegistrar(t, c, nil), newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second })
 	mustSync(t, r, c)
 	theirs := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
 	theirs.SetName("theirs")
@@ -138,7 +140,7 @@ func TestNewCAIsIntroduced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
-			registers := newRegistrar(t, c, func(d *Deployment, _ *AdmissionService) { d.Timeout = 3 * time.Second })
+			registers := newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second })
 			mustSync(t, registers, c)
 			before := c.registered(t, mutatingKind, "postern-pods")
 			comes := newRegistrar(t, c, nil)

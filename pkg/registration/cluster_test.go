@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"context"
@@ -19,7 +19,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // cluster is a fake API server that merges applied objects. It has no field
@@ -276,13 +277,13 @@ func (f *fleet) Last(context.Context) (bool, error) {
 func yields(v *rollout.View) { v.Leads, v.Leader, v.Living = false, "other", []string{"other"} }
 
 // newRegistrar returns a registrar that the API server can call.
-func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *AdmissionService)) *Registrar {
+func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.AdmissionService)) *Registrar {
 	t.Helper()
 	d, s := Deployment{Namespace: "postern-system", Service: "postern", Port: 443, Timeout: time.Second}, bareService()
 	if change != nil {
 		change(&d, &s)
 	}
-	r := NewRegistrar(c, d, []AdmissionService{s}, newBundle("ca"), newFleet(), nil)
+	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
 	r.reached, r.noticeTime = true, 0
 	return r
 }

@@ -1,4 +1,4 @@
-package router
+package registration
 
 import (
 	"cmp"
@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/router/rollout"
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // UninstalledAnnotation marks Postern's namespace after an uninstall. While the annotation is there, no replica
@@ -162,11 +163,11 @@ func (r *Registrar) serves(u *unstructured.Unstructured) bool {
 }
 
 func (r *Registrar) servesPath(path string) bool {
-	if strings.HasSuffix(path, canaryPath+ValidatePath) {
+	if strings.HasSuffix(path, router.CanaryPath+router.ValidatePath) {
 		return true
 	}
 	for _, s := range r.services {
-		if strings.HasSuffix(path, s.Path+MutatePath) || strings.HasSuffix(path, s.Path+ValidatePath) {
+		if strings.HasSuffix(path, s.Path+router.MutatePath) || strings.HasSuffix(path, s.Path+router.ValidatePath) {
 			return true
 		}
 	}
