@@ -12,11 +12,11 @@ import (
 func quiet() map[string][]string {
 	return map[string][]string{
 		"NodeRestriction": {
-			"a-kubelet-does-what-it-does-all-the-time",
-			"a-node-says-how-large-a-volume-is",
-			"a-node-sets-its-own-labels",
-			"what-other-signers-sign-is-not-looked-at",
-			"who-is-no-node-is-left-alone",
+			"update-routine-requests-of-a-kubelet-are-admitted",
+			"update-claim-status-with-capacity-is-admitted",
+			"create-own-node-with-allowed-labels-is-admitted",
+			"create-certificate-of-other-signers-is-admitted",
+			"create-users-other-than-nodes-are-admitted",
 		},
 	}
 }

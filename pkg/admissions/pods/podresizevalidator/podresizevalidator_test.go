@@ -15,9 +15,9 @@ func Test(t *testing.T) { admittest.Run(t, podresizevalidator.Plugin) }
 // TestCauses checks the causes of a denial, which the YAML cases do not compare.
 func TestCauses(t *testing.T) {
 	want := map[string][]metav1.StatusCause{
-		"a-node-of-another-system-is-refused":     {{Type: "UnsupportedPlatform"}},
-		"both-that-do-not-fit-are-told":           {{Type: "NodeCapacity"}},
-		"a-pod-on-a-node-that-is-gone-is-refused": nil,
+		"update-resize-on-windows-is-denied":      {{Type: "UnsupportedPlatform"}},
+		"update-denial-lists-cpu-and-memory":      {{Type: "NodeCapacity"}},
+		"update-resize-on-missing-node-is-denied": nil,
 	}
 	cases, err := admittest.Load("testdata")
 	if err != nil {
