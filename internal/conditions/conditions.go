@@ -4,9 +4,11 @@ package conditions
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	celtypes "github.com/google/cel-go/common/types"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -24,9 +26,13 @@ import (
 )
 
 // Compiler compiles conditions twice: like the newest kube-apiserver for a stored
-// configuration, and like the oldest supported kube-apiserver for a new configuration.
+// configuration, and like the oldest supported kube-apiserver for a new configuration. It keeps what it compiled, because
+// most cases of a plugin have the same conditions and their compilation takes most of the time of a case.
 type Compiler struct {
 	newest, oldest cel.ConditionCompiler
+
+	mu       sync.Mutex
+	compiled map[string]cel.ConditionEvaluator // by the conditions in JSON
 }
 
 // NewCompiler returns a Compiler. Its creation is slow, so tests share it.
@@ -34,7 +40,8 @@ func NewCompiler() *Compiler {
 	return &Compiler{
 		newest: cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())),
 		// Kubernetes 1.28 accepts in a new object only functions that 1.27 also has.
-		oldest: cel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 27))),
+		oldest:   cel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 27))),
+		compiled: map[string]cel.ConditionEvaluator{},
 	}
 }
 
@@ -69,17 +76,36 @@ func (c *Compiler) Of(s router.AdmissionService, phase string) ([]*Webhook, erro
 
 // Compile compiles the conditions of one webhook.
 func (c *Compiler) Compile(name string, rules []admissionregistrationv1.RuleWithOperations, conditions []admissionregistrationv1.MatchCondition) (*Webhook, error) {
+	evaluator, err := c.evaluator(conditions)
+	if err != nil {
+		return nil, fmt.Errorf("compiling the conditions of %s: %w", name, err)
+	}
+	return &Webhook{Name: name, Rules: rules, Conditions: conditions, evaluator: evaluator}, nil
+}
+
+// evaluator returns the evaluator of the conditions. An evaluator has no state, so webhooks share it.
+func (c *Compiler) evaluator(conditions []admissionregistrationv1.MatchCondition) (cel.ConditionEvaluator, error) {
+	key, err := json.Marshal(conditions)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.compiled[string(key)]; ok {
+		return e, nil
+	}
 	expressions := make([]cel.ExpressionAccessor, 0, len(conditions))
 	for i := range conditions {
 		expressions = append(expressions, (*matchconditions.MatchCondition)(&conditions[i]))
 	}
 	variables := cel.OptionalVariableDeclarations{HasAuthorizer: true}
-	w := &Webhook{Name: name, Rules: rules, Conditions: conditions, evaluator: c.newest.CompileCondition(expressions, variables, environment.StoredExpressions)}
+	e := c.newest.CompileCondition(expressions, variables, environment.StoredExpressions)
 	oldest := c.oldest.CompileCondition(expressions, variables, environment.NewExpressions)
-	if err := errors.Join(slices.Concat(w.evaluator.CompilationErrors(), oldest.CompilationErrors())...); err != nil {
-		return nil, fmt.Errorf("compiling the conditions of %s: %w", name, err)
+	if err := errors.Join(slices.Concat(e.CompilationErrors(), oldest.CompilationErrors())...); err != nil {
+		return nil, err
 	}
-	return w, nil
+	c.compiled[string(key)] = e
+	return e, nil
 }
 
 // Result is the result of the rules and the conditions for a request.

@@ -22,9 +22,11 @@ const etcdVersion = "v3.7.0"
 // containerdVersion is the version of containerd that the module in the folder containerd pins.
 const containerdVersion = "v2.4.2"
 
-// The file names of the binaries.
+// Etcd is the file name of etcd.
+const Etcd = "etcd"
+
+// The file names of the other binaries.
 const (
-	etcd                  = "etcd"
 	kubeAPIServer         = "kube-apiserver"
 	kubeControllerManager = "kube-controller-manager"
 	kubectl               = "kubectl"
@@ -46,7 +48,7 @@ const (
 
 // AllBinaries lists the binaries of a control plane.
 func AllBinaries() []string {
-	return []string{etcd, kubeAPIServer, kubectl, kubeControllerManager}
+	return []string{Etcd, kubeAPIServer, kubectl, kubeControllerManager}
 }
 
 // NodeBinaries lists the binaries of Kubernetes that a cluster with a node needs besides those of AllBinaries.

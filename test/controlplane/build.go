@@ -42,9 +42,9 @@ func (b *builder) build(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range missing {
-		if err := b.compile(ctx, name); err != nil {
-			return fmt.Errorf("building %s: %w", name, err)
+	for _, batch := range b.batches(missing) {
+		if err := b.compile(ctx, batch); err != nil {
+			return fmt.Errorf("building %s: %w", batch.title(), err)
 		}
 	}
 	return nil
@@ -81,48 +81,58 @@ func (b *builder) lock(ctx context.Context) (func(), error) {
 	}
 }
 
-// compile builds one binary under a temporary name and then renames it, so that no reader sees an incomplete
+// compile builds the binaries of a batch in a temporary folder and then moves them, so that no reader sees an incomplete
 // binary.
-func (b *builder) compile(ctx context.Context, name string) error {
-	recipe := b.recipe(name)
-	b.say("building %s %s, once; %s on 2 processors", name, recipe.version, recipe.duration)
+func (b *builder) compile(ctx context.Context, batch batch) error {
+	b.say("building %s %s, once; %s on 2 processors", batch.title(), batch.version, batch.takes())
 	start := time.Now()
-	// If this process is killed, the go command may continue to write to this file.
-	temporary := filepath.Join(b.dir, fmt.Sprintf(".%s.%d", name, os.Getpid()))
-	defer func() { _ = os.Remove(temporary) }()
+	// If this process is killed, the go command may continue to write to this folder.
+	temporary, err := os.MkdirTemp(b.dir, ".build-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temporary) }()
 	done := make(chan error, 1)
-	go func() { done <- b.goBuild(ctx, recipe, temporary) }()
+	go func() { done <- b.goBuild(ctx, batch, temporary) }()
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			b.say("building %s, %s", name, elapsed(start))
+			b.say("building %s, %s", batch.title(), elapsed(start))
 		case err := <-done:
 			if err != nil {
 				return err
 			}
-			if err := os.Rename(temporary, filepath.Join(b.dir, name)); err != nil {
-				return err
+			for _, name := range batch.names {
+				if err := os.Rename(filepath.Join(temporary, name), filepath.Join(b.dir, name)); err != nil {
+					return err
+				}
 			}
-			b.say("built %s %s in %s", name, recipe.version, elapsed(start))
+			b.say("built %s %s in %s", batch.title(), batch.version, elapsed(start))
 			return nil
 		}
 	}
 }
 
-func (b *builder) goBuild(ctx context.Context, r recipe, output string) error {
-	dir, mod, err := b.module(ctx, r)
+// goBuild runs one go command, which writes all binaries of the batch to the folder.
+func (b *builder) goBuild(ctx context.Context, batch batch, folder string) error {
+	dir, mod, err := b.module(ctx, batch.recipe)
 	if err != nil {
 		return err
 	}
-	// Without cgo the build is the same on every machine. -trimpath keeps local paths out of the binary.
 	args := []string{"build"}
-	if r.test {
+	if batch.test {
 		args = []string{"test", "-c"}
 	}
-	args = append(args, "-mod="+mod, "-trimpath", "-buildvcs=false", "-ldflags", r.linkerFlags(), "-o", output, r.pkg)
-	cmd := exec.CommandContext(ctx, "go", args...)
+	// The go command names the binaries after their packages, which a single binary need not have.
+	output := folder + string(filepath.Separator)
+	if len(batch.names) == 1 {
+		output = filepath.Join(folder, batch.names[0])
+	}
+	// Without cgo the build is the same on every machine. -trimpath keeps local paths out of the binary.
+	args = append(args, "-mod="+mod, "-trimpath", "-buildvcs=false", "-ldflags", batch.linkerFlags(), "-o", output)
+	cmd := exec.CommandContext(ctx, "go", append(args, batch.packages...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	// On an interrupt the go command removes its temporary files and stops its compilers.

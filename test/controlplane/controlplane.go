@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	names := []string{etcd, kubeAPIServer, kubectl}
+	names := []string{Etcd, kubeAPIServer, kubectl}
 	if o.ControllerManager {
 		names = append(names, kubeControllerManager)
 	}
@@ -136,7 +136,7 @@ func (c *ControlPlane) boot(ctx context.Context) error {
 	c.client = nil
 	c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	c.serverURL, c.port = fmt.Sprintf("https://127.0.0.1:%d", ports[1]), ports[1]
-	if err := c.run(etcd, c.etcdArgs()); err != nil {
+	if err := c.run(Etcd, c.etcdArgs()); err != nil {
 		return err
 	}
 	if err := c.await(ctx, c.etcdReady); err != nil {

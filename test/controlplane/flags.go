@@ -12,7 +12,7 @@ const disableServiceAccount = "--disable-admission-plugins=ServiceAccount"
 func (c *ControlPlane) etcdArgs() []string {
 	return []string{
 		"--name=default",
-		"--data-dir=" + filepath.Join(c.dir, etcd),
+		"--data-dir=" + filepath.Join(c.dir, Etcd),
 		"--listen-client-urls=" + c.etcdURL,
 		"--advertise-client-urls=" + c.etcdURL,
 		// A single member has no peers, so its peer port may be any port.

@@ -47,7 +47,7 @@ func (b *builder) module(ctx context.Context, r recipe) (dir, mod string, err er
 
 func pinnedVersion(r recipe) string {
 	switch r.pinned {
-	case etcd:
+	case Etcd:
 		return etcdVersion
 	case containerd:
 		return containerdVersion

@@ -39,7 +39,7 @@ replace k8s.io/apiserver => k8s.io/apiserver v0.33.13
 // TestPinnedModulesAreOfTheVersionsNamedHere fails if a version is raised in only one of its two places.
 func TestPinnedModulesAreOfTheVersionsNamedHere(t *testing.T) {
 	b := builder{version: DefaultVersion}
-	for _, r := range []recipe{b.recipe(etcd), b.recipe(kubeAPIServer), b.recipe(containerd)} {
+	for _, r := range []recipe{b.recipe(Etcd), b.recipe(kubeAPIServer), b.recipe(containerd)} {
 		if got := pinned(t, r).required(r.path); got != r.version {
 			t.Errorf("%s/go.mod requires %s %q, want %s", r.pinned, r.path, got, r.version)
 		}

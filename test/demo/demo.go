@@ -28,7 +28,7 @@ type options struct {
 	version   string
 	plugins   []string // all plugins that the examples need, if empty
 	config    string   // the examples' own configuration, if empty
-	build     []string // the command that builds Postern; empty if Postern is already built
+	command   []string // builds Postern; empty if Postern is already built
 }
 
 // demo holds the running programs.
@@ -101,7 +101,7 @@ func (d *demo) load() error {
 
 // start starts all programs in the order of their dependencies, and applies the examples.
 func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*result, error) {
-	if err := d.buildPostern(ctx); err != nil {
+	if err := d.build(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.printRoles(ctx); err != nil {
@@ -129,13 +129,39 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) ([]*resu
 	return results, d.apply(ctx, results)
 }
 
+// build builds what is missing: etcd beside Postern, because they share few packages and each is linked on one processor,
+// then the programs of Kubernetes, which share the packages of both.
+func (d *demo) build(ctx context.Context) error {
+	etcd := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, err := controlplane.Build(ctx, d.version, d.out, controlplane.Etcd)
+		etcd <- err
+	}()
+	err := d.buildPostern(ctx)
+	if err != nil {
+		cancel()
+	}
+	if etcdErr := <-etcd; err == nil && etcdErr != nil {
+		err = fmt.Errorf("building the control plane: %w", etcdErr)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := controlplane.Build(ctx, d.version, d.out, controlplane.AllBinaries()...); err != nil {
+		return fmt.Errorf("building the control plane: %w", err)
+	}
+	return nil
+}
+
 // buildPostern runs the command that builds Postern, if one is given.
 func (d *demo) buildPostern(ctx context.Context) error {
-	if len(d.build) == 0 {
+	if len(d.command) == 0 {
 		return nil
 	}
 	began := time.Now()
-	cmd := exec.CommandContext(ctx, d.build[0], d.build[1:]...) //nolint:gosec // It is our caller's command.
+	cmd := exec.CommandContext(ctx, d.command[0], d.command[1:]...) //nolint:gosec // It is our caller's command.
 	cmd.Stdout, cmd.Stderr = d.out, d.out
 	// On an interrupt the go command removes its temporary files and stops its compilers.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -148,9 +174,6 @@ func (d *demo) buildPostern(ctx context.Context) error {
 }
 
 func (d *demo) startControlPlane(ctx context.Context, fail context.CancelCauseFunc) error {
-	if _, err := controlplane.Build(ctx, d.version, d.out, controlplane.AllBinaries()...); err != nil {
-		return fmt.Errorf("building the control plane: %w", err)
-	}
 	d.say("starting etcd, kube-apiserver and kube-controller-manager %s", d.version)
 	began := time.Now()
 	err := d.during("waiting for the control plane", func() (err error) {

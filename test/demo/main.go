@@ -54,6 +54,6 @@ func parse(args []string) (options, error) {
 	if plugins != "" {
 		o.plugins = strings.Split(plugins, ",")
 	}
-	o.build = flags.Args()
+	o.command = flags.Args()
 	return o, nil
 }

@@ -13,6 +13,7 @@ import (
 // TestFleetQuotaWalkThrough executes docs/fleet-quota.md: it writes the files in the document, runs each command, and
 // compares what the command prints.
 func TestFleetQuotaWalkThrough(t *testing.T) {
+	t.Parallel()
 	hub, east := suite.Start(t, controlplane.Options{}), suite.Start(t, controlplane.Options{})
 	dir := t.TempDir()
 	for name, c := range map[string]*e2e.Cluster{"hub": hub, "east": east} {

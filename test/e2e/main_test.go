@@ -27,8 +27,7 @@ const (
 	calm = 3 * time.Second
 )
 
-// suite has two control planes, because two tests run in parallel by default on two processors.
-var suite = e2e.NewSuite(2, controlplane.Options{ControllerManager: true})
+var suite = e2e.NewSuite(controlplane.Options{ControllerManager: true})
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -17,13 +17,15 @@ import (
 	"github.com/postern-dev/postern/test/controlplane"
 )
 
-// Suite holds the binary under test and a few control planes, which the tests of a package share. All Posterns
-// register webhook configurations with the same names. Therefore a control plane is lent to one test at a time, and
-// each of several parallel tests has its own control plane.
+// Suite holds the binary under test and the control planes that the tests of a package share. All Posterns register
+// webhook configurations with the same names. Therefore a control plane is lent to one test at a time, and each of
+// several parallel tests has its own control plane.
 type Suite struct {
 	options controlplane.Options
-	// free holds the control planes that no test uses. A nil element is a control plane that has not been started.
-	free chan *Cluster
+
+	mu sync.Mutex
+	// free holds the control planes that no test uses.
+	free []*Cluster
 
 	once  sync.Once
 	paths paths
@@ -39,15 +41,9 @@ type paths struct {
 	plugins []string
 }
 
-// NewSuite returns a suite with the given number of control planes. A control plane is started when a test first
-// needs it.
-func NewSuite(controlPlanes int, o controlplane.Options) *Suite {
-	s := &Suite{options: o, free: make(chan *Cluster, controlPlanes)}
-	for range controlPlanes {
-		s.free <- nil
-	}
-	return s
-}
+// NewSuite returns a suite without control planes. Lend starts one if no control plane is free, so there are as many as
+// tests run at the same time (go test -parallel).
+func NewSuite(o controlplane.Options) *Suite { return &Suite{options: o} }
 
 // binaryVariable is the environment variable with the path of the binary to test. If it is set, no binary is built.
 const binaryVariable = "POSTERN_BINARY"
@@ -79,15 +75,13 @@ func build(ctx context.Context) (paths, error) {
 }
 
 // Lend lends the test a control plane with the namespace postern-system. Terminating namespaces are the only objects
-// of earlier tests in it. The control plane is returned to the suite when the test ends. Such a test
-// has no parallel subtests: they would wait for a turn of tests that wait for a control plane.
+// of earlier tests in it. The control plane is returned to the suite when the test ends.
 func (s *Suite) Lend(tb testing.TB) *Cluster {
 	tb.Helper()
-	c := <-s.free
+	c := s.take()
 	if c == nil {
 		var err error
 		if c, err = s.start(tb, s.options); err != nil {
-			s.free <- nil
 			tb.Fatalf("Starting a control plane: %v", err)
 		}
 	}
@@ -98,11 +92,25 @@ func (s *Suite) Lend(tb testing.TB) *Cluster {
 			if err := c.Stop(); err != nil {
 				tb.Errorf("Stopping the control plane: %v", err)
 			}
-			c = nil
+			return
 		}
-		s.free <- c
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.free = append(s.free, c)
 	})
 	c.install(tb)
+	return c
+}
+
+// take takes a free control plane, or returns nil.
+func (s *Suite) take() *Cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) == 0 {
+		return nil
+	}
+	c := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
 	return c
 }
 
@@ -127,10 +135,8 @@ func (s *Suite) Start(tb testing.TB, o controlplane.Options) *Cluster {
 // Stop stops the control planes and removes the binary. All tests must have ended.
 func (s *Suite) Stop() error {
 	var errs []error
-	for range cap(s.free) {
-		if c := <-s.free; c != nil {
-			errs = append(errs, c.Stop())
-		}
+	for _, c := range s.free {
+		errs = append(errs, c.Stop())
 	}
 	if s.paths.dir != "" {
 		errs = append(errs, os.RemoveAll(s.paths.dir))

@@ -1,6 +1,8 @@
 package admittest
 
 import (
+	"sync"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -21,9 +23,12 @@ func subresources() map[schema.GroupKind]string {
 	}
 }
 
-// clusterScoped returns the cluster-scoped kinds of k8s.io/api and of Postern's custom
+// clusterScoped is shared by all cases, because they only read it.
+var clusterScoped = sync.OnceValue(clusterScopedKinds)
+
+// clusterScopedKinds returns the cluster-scoped kinds of k8s.io/api and of Postern's custom
 // resources.
-func clusterScoped() map[schema.GroupKind]bool {
+func clusterScopedKinds() map[schema.GroupKind]bool {
 	out := map[schema.GroupKind]bool{}
 	for group, kinds := range map[string][]string{
 		"":                             {"Namespace", "Node", "PersistentVolume", "ComponentStatus"},
@@ -100,8 +105,11 @@ func isWorkload(gvk schema.GroupVersionKind) bool {
 	return false
 }
 
-// restMapper returns a mapper for all kinds of k8s.io/api and Postern's custom kinds.
-func restMapper() meta.RESTMapper {
+// restMapper is shared by all cases, because they only read it.
+var restMapper = sync.OnceValue(newRESTMapper)
+
+// newRESTMapper returns a mapper for all kinds of k8s.io/api and Postern's custom kinds.
+func newRESTMapper() meta.RESTMapper {
 	cluster := clusterScoped()
 	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())
 	add := func(gvk schema.GroupVersionKind) {

@@ -13,7 +13,7 @@ import (
 )
 
 // suite has no shared control planes, because every API server of these tests needs specific flags.
-var suite = e2e.NewSuite(0, controlplane.Options{})
+var suite = e2e.NewSuite(controlplane.Options{})
 
 func TestMain(m *testing.M) {
 	code := m.Run()
