@@ -18,11 +18,7 @@ const trustedBytes = 256 << 10
 // readBody reads the body of a request within the time that a body may take, or
 // until the deadline of the request.
 func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.Request) ([]byte, error) {
-	timeout := l.half.router.limits.ReadTimeout
-	if timeout == 0 {
-		timeout = defaultReadTimeout
-	}
-	until := time.Now().Add(timeout)
+	until := time.Now().Add(l.half.router.limits.readTimeout())
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
 		until = deadline
 	}

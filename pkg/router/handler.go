@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/lazylog"
@@ -69,29 +69,46 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.reject(ctx, w, start, err)
 		return
 	}
+	about := subjectOf(ar)
 	// Without a logger in the context, there is none that could get the values.
-	ctx = lazylog.WithValues(klog.NewContext(ctx, klog.FromContext(ctx)), func() []any {
-		return []any{
-			"path", h.service + "/" + h.phase, "uid", ar.UID, "operation", ar.Operation,
-			"resource", ar.Resource.Resource, "subresource", ar.SubResource, "object", klog.KRef(ar.Namespace, ar.Name),
-		}
-	})
+	ctx = lazylog.WithValues(klog.NewContext(ctx, klog.FromContext(ctx)), func() []any { return about.logValues(h) })
 	resp, err := h.decide(ctx, ar, held)
 	if req.Context().Err() != nil {
 		closeConnection(w, req)
 	}
 	if err == nil {
-		resp, err = finish(resp, ar, h.phase)
+		if resp, err = finish(resp, about.uid, h.phase); err != nil {
+			held.release()
+		}
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {
 		h.reject(ctx, w, start, rej)
 		return
 	}
 	if err != nil {
-		h.fail(ctx, w, ar, start, err)
+		h.fail(ctx, w, about, start, err)
 		return
 	}
-	h.answer(ctx, w, ar, start, resp)
+	h.answer(ctx, w, &reply{subject: about, start: start, held: held}, resp)
+}
+
+// subject is what the router tells of a request in the log and in the metrics. It keeps no object: the text and the
+// objects of a request are garbage when its decision ends, although the answer may take seconds to send.
+type subject struct {
+	uid                                    types.UID
+	operation                              admissionv1.Operation
+	resource, subResource, namespace, name string
+}
+
+func subjectOf(ar *admissionv1.AdmissionRequest) *subject {
+	return &subject{ar.UID, ar.Operation, ar.Resource.Resource, ar.SubResource, ar.Namespace, ar.Name}
+}
+
+func (s *subject) logValues(h *half) []any {
+	return []any{
+		"path", h.service + "/" + h.phase, "uid", s.uid, "operation", s.operation,
+		"resource", s.resource, "subresource", s.subResource, "object", klog.KRef(s.namespace, s.name),
+	}
 }
 
 // read reads and checks the envelope of a request.
@@ -104,7 +121,11 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 		return nil, err
 	}
 	if held.takeBound(body) && held.memory <= plainBytes {
+		// The bound includes the envelope.
 		return decodeReview(body, h.newObject)
+	}
+	if err := held.takeEnvelope(ctx, body); err != nil {
+		return nil, err
 	}
 	return decodeReview(body, nil)
 }
@@ -148,10 +169,11 @@ type failure struct {
 
 func (e *failure) Error() string { return e.cause }
 
-// decide takes the resources that the request needs, and decides the request.
+// decide takes the resources that the request needs, and decides the request. Without
+// an error, the memory of the request stays held for the answer. After an error, the
+// caller does not use the lease: it is released, or an AdmitFunc still uses it.
 func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest, held *lease) (*admissionv1.AdmissionResponse, error) {
 	if resp := denyOutsized(ar); resp != nil {
-		held.release()
 		return resp, nil
 	}
 	if err := held.take(ctx, ar); err != nil {
@@ -163,15 +185,15 @@ func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest, hel
 
 // run calls the AdmitFunc and returns at the deadline, even if the AdmitFunc does
 // not. The AdmitFunc runs in its own goroutine, so that neither a panic nor a call
-// that ignores its context keeps the API server waiting. The resources of the
-// request are released when the AdmitFunc returns, which may be long after the
-// answer.
+// that ignores its context keeps the API server waiting. If the request does not wait
+// for its result any more, the resources of the request are released when the AdmitFunc
+// returns, which may be long after the answer.
 func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *lease) (*admissionv1.AdmissionResponse, error) {
 	type result struct {
 		resp *admissionv1.AdmissionResponse
 		err  error
 	}
-	done := make(chan result, 1)
+	done := make(chan result)
 	go func() {
 		var r result
 		defer func() {
@@ -180,14 +202,21 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 				h.logPanic(ctx, p)
 				r = result{err: &failure{http.StatusInternalServerError, "the admission service panicked, see its log"}}
 			}
-			held.release()
-			done <- r
+			held.endDecision()
+			select {
+			case done <- r: // The receiver uses the lease from here on.
+			case <-ctx.Done():
+				held.release()
+			}
 		}()
 		reserveStack(0)
 		r.resp = h.admit(ctx, ar)
 	}()
 	select {
 	case r := <-done:
+		if r.err != nil {
+			held.release()
+		}
 		return r.resp, r.err
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -211,65 +240,5 @@ const stackBytes = 14 << 10
 func (h *half) logPanic(ctx context.Context, p any) {
 	if suppressed, ok := h.router.panics.Allow(); ok {
 		klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Admission service panicked", "stack", string(debug.Stack()), "suppressed", suppressed)
-	}
-}
-
-// reject answers a request with an invalid envelope.
-func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Time, err error) {
-	var rej *rejection
-	if !errors.As(err, &rej) {
-		rej = badRequest("other", "%v", err)
-	}
-	if suppressed, ok := h.router.rejections.Allow(); ok {
-		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence, "suppressed", suppressed)
-	}
-	h.router.metrics.rejected(h, rej.reason)
-	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
-	refuse(w, rej.sentence, rej.code)
-}
-
-// fail answers a request that could not be decided.
-func (h *half) fail(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, err error) {
-	code := http.StatusInternalServerError
-	if f, ok := errors.AsType[*failure](err); ok {
-		code = f.code
-	}
-	if suppressed, ok := h.router.failures.Allow(); ok {
-		klog.FromContext(ctx).Error(err, "Could not decide a request", "code", code, "suppressed", suppressed)
-	}
-	h.router.metrics.request(h, ar, code, verdictFailed, start)
-	refuse(w, err.Error(), code)
-}
-
-// refuse answers with an HTTP error. If a retry may succeed, the answer has a
-// Retry-After header.
-func refuse(w http.ResponseWriter, sentence string, code int) {
-	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", retryAfter)
-	}
-	http.Error(w, sentence, code)
-}
-
-func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
-	buffer := h.router.answers.Take(0)
-	body, err := encodeReview(*buffer, resp)
-	if err != nil {
-		h.fail(ctx, w, ar, start, fmt.Errorf("encoding the answer: %w", err))
-		return
-	}
-	w.Header().Set("Content-Type", mediaType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	if _, err := w.Write(body); err != nil {
-		klog.FromContext(ctx).V(2).Info("Could not send an answer", "err", err)
-	}
-	*buffer = body
-	h.router.answers.Give(buffer)
-	v := verdictAllowed
-	if !resp.Allowed {
-		v = verdictDenied
-	}
-	h.router.metrics.request(h, ar, http.StatusOK, v, start)
-	if len(resp.Patch) > 0 {
-		h.router.metrics.patched(h, len(resp.Patch))
 	}
 }

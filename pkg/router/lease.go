@@ -6,12 +6,13 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// lease holds the part of the router's limits that one request uses. Only the
-// goroutine that serves the request uses it.
+// lease holds the part of the router's limits that one request uses. The goroutine
+// that serves the request uses it, and while the AdmitFunc runs, the goroutine of the
+// AdmitFunc.
 type lease struct {
 	half *half
 	// source is the address that the body comes from. body is the number of bytes
-	// held for it.
+	// held for the body and the envelope, and later for the answer.
 	source string
 	body   int64
 	// text is the memory that the body is read into, unless the service may use the text after
@@ -114,20 +115,56 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 	return nil
 }
 
-// release gives everything back, also the memory of the body. It may be called more than once.
-func (l *lease) release() {
-	r := l.half.router
-	r.bodies.give(l.source, l.body)
-	r.memory.give(l.class, l.memory)
-	r.metrics.holds(-l.body - l.memory)
-	l.body, l.memory = 0, 0
-	if l.text != nil {
-		r.texts.Give(l.text)
-		l.text = nil
-	}
+// endDecision gives the slot back. The memory stays held, because the answer is not sent yet.
+func (l *lease) endDecision() {
 	if l.slot {
-		r.slots.release(l.isSystem)
-		r.metrics.ended(l.half)
+		l.half.router.slots.release(l.isSystem)
+		l.half.router.metrics.ended(l.half)
 		l.slot = false
 	}
+}
+
+// holdAnswer holds n bytes for an answer of the source, instead of its body and the memory of the decision. The answer
+// may hold what the body held. An answer that is larger has the same limit and the same patience as a body. The memory of
+// the decision stays held while it waits.
+func (l *lease) holdAnswer(ctx context.Context, n int64) error {
+	bodies := l.half.router.bodies
+	if n > l.body {
+		l.giveBody()
+		ceiling := bodies.size / 2
+		if bodies.size > 0 {
+			// An answer that needs more than the limit of a source takes the whole limit.
+			n = min(n, ceiling)
+		}
+		if !bodies.take(ctx, l.source, ceiling, n) {
+			return tooMany("too_many_bytes", "too many bytes of answers are held")
+		}
+		l.body = n
+		l.half.router.metrics.holds(n)
+	}
+	l.giveMemory()
+	return nil
+}
+
+// release gives everything back. It may be called more than once.
+func (l *lease) release() {
+	l.giveBody()
+	l.giveMemory()
+	l.endDecision()
+	if l.text != nil {
+		l.half.router.texts.Give(l.text)
+		l.text = nil
+	}
+}
+
+func (l *lease) giveBody() {
+	l.half.router.bodies.give(l.source, l.body)
+	l.half.router.metrics.holds(-l.body)
+	l.body = 0
+}
+
+func (l *lease) giveMemory() {
+	l.half.router.memory.give(l.class, l.memory)
+	l.half.router.metrics.holds(-l.memory)
+	l.memory = 0
 }

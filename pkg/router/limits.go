@@ -9,11 +9,19 @@ type Limits struct {
 	// reserved for system requests. 0 means no limit.
 	Requests int
 	// Bytes is how much memory requests may use at a time: a quarter for their
-	// bodies, the rest for their decoded objects. 0 means no limit.
+	// bodies, envelopes and answers, the rest for their decoded objects. 0 means no
+	// limit.
 	Bytes int64
-	// ReadTimeout is how long reading the body of a request may take. 0 means 5
-	// seconds.
+	// ReadTimeout is how long reading the body of a request may take, and writing a
+	// large answer. 0 means 5 seconds.
 	ReadTimeout time.Duration
+}
+
+func (l Limits) readTimeout() time.Duration {
+	if l.ReadTimeout == 0 {
+		return defaultReadTimeout
+	}
+	return l.ReadTimeout
 }
 
 const (
@@ -25,7 +33,7 @@ const (
 	// systemShare is the part of a limit that is reserved for system requests.
 	systemShare = 4
 
-	// bodyShare is the part of the bytes that is for bodies.
+	// bodyShare is the part of the bytes that is for bodies, envelopes and answers.
 	bodyShare = 4
 
 	// MinBytes is the smallest limit on bytes. With it, half of the bytes for

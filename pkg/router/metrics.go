@@ -117,22 +117,22 @@ func (m *Metrics) ended(h *half) {
 	}
 }
 
-func (m *Metrics) request(h *half, ar *admissionv1.AdmissionRequest, code int, v verdict, start time.Time) {
+func (m *Metrics) request(h *half, about *subject, code int, v verdict, start time.Time) {
 	if m == nil {
 		return
 	}
-	m.requests.WithLabelValues(h.service, h.phase, operationLabel(ar), strconv.Itoa(code), string(v)).Inc()
+	m.requests.WithLabelValues(h.service, h.phase, operationLabel(about), strconv.Itoa(code), string(v)).Inc()
 	h.series().duration.Observe(time.Since(start).Seconds())
 }
 
 // operationLabel bounds the number of series, whatever operation a sender names.
-func operationLabel(ar *admissionv1.AdmissionRequest) string {
-	if ar == nil {
+func operationLabel(about *subject) string {
+	if about == nil {
 		return ""
 	}
-	switch ar.Operation {
+	switch about.operation {
 	case admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect:
-		return string(ar.Operation)
+		return string(about.operation)
 	}
 	return "other"
 }

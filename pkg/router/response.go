@@ -11,12 +11,13 @@ import (
 	"unicode"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // finish turns the response of an AdmitFunc into the response that is sent. It
 // copies the response, so that a response that an AdmitFunc returns twice by
 // mistake never has the UID of another request.
-func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionRequest, phase string) (*admissionv1.AdmissionResponse, error) {
+func finish(resp *admissionv1.AdmissionResponse, uid types.UID, phase string) (*admissionv1.AdmissionResponse, error) {
 	if resp == nil {
 		return nil, fmt.Errorf("the admission service returned no response")
 	}
@@ -28,7 +29,7 @@ func finish(resp *admissionv1.AdmissionResponse, ar *admissionv1.AdmissionReques
 		return nil, &failure{code, resp.Result.Message}
 	}
 	out := *resp
-	out.UID = ar.UID
+	out.UID = uid
 	out.Warnings = cleanWarnings(resp.Warnings)
 	out.Patch, out.PatchType = nil, nil
 	if p := bytes.TrimSpace(resp.Patch); resp.Allowed && !isEmptyPatch(p) {

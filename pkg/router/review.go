@@ -92,5 +92,5 @@ func decodeReview(body []byte, newObject func(*admissionv1.AdmissionRequest) run
 	if review.Request == nil {
 		return nil, badRequest("no_request", "the AdmissionReview has no request")
 	}
-	return review.Request, nil
+	return review.Request, checkOptions(review.Request)
 }

@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/postern-dev/postern/internal/buffers"
+	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/sparselog"
 )
 
@@ -26,8 +27,11 @@ type Router struct {
 	keys   func() [][]byte
 	limits Limits
 	slots  slots
-	// bodies bounds the memory of bodies. memory bounds the memory of decisions.
+	// bodies bounds the memory of bodies, envelopes and answers. memory bounds the
+	// memory of decisions.
 	bodies, memory *budget
+	// envelopes measures envelopes.
+	envelopes footprint.Meter
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter

@@ -1,0 +1,113 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/klog/v2"
+)
+
+// largeAnswer is the size beyond which an answer has a deadline of its own. Smaller answers fit into the buffers of a
+// connection, and have the deadline of the server.
+const largeAnswer = 64 << 10
+
+// reply is a request that was decided and whose answer is not sent yet.
+type reply struct {
+	subject *subject
+	start   time.Time
+	held    *lease
+}
+
+// answer sends a response. It holds the memory of the answer until the answer is written.
+func (h *half) answer(ctx context.Context, w http.ResponseWriter, to *reply, resp *admissionv1.AdmissionResponse) {
+	defer to.held.release()
+	buffer := h.router.answers.Take(0)
+	body, err := encodeReview(*buffer, resp)
+	if err != nil {
+		h.fail(ctx, w, to.subject, to.start, fmt.Errorf("encoding the answer: %w", err))
+		return
+	}
+	v, patch := verdictDenied, len(resp.Patch)
+	if resp.Allowed {
+		v = verdictAllowed
+	}
+	// The response is not used below this line: its patch is garbage while a slow client reads the answer.
+	if err := to.held.holdAnswer(ctx, int64(cap(body))); err != nil {
+		h.reject(ctx, w, to.start, err)
+		return
+	}
+	if err := h.write(w, body); err != nil {
+		// The buffer is not used again: an HTTP/2 connection may still read from it.
+		klog.FromContext(ctx).V(2).Info("Could not send an answer", "err", err)
+	} else {
+		*buffer = body
+		h.router.answers.Give(buffer)
+	}
+	h.router.metrics.request(h, to.subject, http.StatusOK, v, to.start)
+	if patch > 0 {
+		h.router.metrics.patched(h, patch)
+	}
+}
+
+// write writes the body of an answer. Writing a large one may take as long as reading a body.
+func (h *half) write(w http.ResponseWriter, body []byte) error {
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if len(body) <= largeAnswer {
+		_, err := w.Write(body)
+		return err
+	}
+	// If the connection does not support deadlines, the timeouts of the server apply.
+	conn := http.NewResponseController(w)
+	_ = conn.SetWriteDeadline(time.Now().Add(h.router.limits.readTimeout()))
+	if _, err := w.Write(body); err != nil {
+		return err
+	}
+	if err := conn.Flush(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	// The connection may serve another request, and a server without a timeout sets no other deadline for it.
+	_ = conn.SetWriteDeadline(time.Time{})
+	return nil
+}
+
+// reject answers a request with an invalid envelope.
+func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Time, err error) {
+	var rej *rejection
+	if !errors.As(err, &rej) {
+		rej = badRequest("other", "%v", err)
+	}
+	if suppressed, ok := h.router.rejections.Allow(); ok {
+		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence, "suppressed", suppressed)
+	}
+	h.router.metrics.rejected(h, rej.reason)
+	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
+	refuse(w, rej.sentence, rej.code)
+}
+
+// fail answers a request that could not be decided.
+func (h *half) fail(ctx context.Context, w http.ResponseWriter, about *subject, start time.Time, err error) {
+	code := http.StatusInternalServerError
+	if f, ok := errors.AsType[*failure](err); ok {
+		code = f.code
+	}
+	if suppressed, ok := h.router.failures.Allow(); ok {
+		klog.FromContext(ctx).Error(err, "Could not decide a request", "code", code, "suppressed", suppressed)
+	}
+	h.router.metrics.request(h, about, code, verdictFailed, start)
+	refuse(w, err.Error(), code)
+}
+
+// refuse answers with an HTTP error. If a retry may succeed, the answer has a
+// Retry-After header.
+func refuse(w http.ResponseWriter, sentence string, code int) {
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	http.Error(w, sentence, code)
+}
