@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
 	"net/http"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
@@ -16,31 +18,41 @@ import (
 const (
 	metricsPath = "/metrics"
 
-	// scrapes is the number of callers that are authorized at a time. The bound keeps
-	// unknown callers from using up the process's capacity to ask the API server.
-	scrapes       = 2
+	// scrapes is the number of callers that are looked up, or served, at a time. The bound
+	// keeps unknown callers from using up the process's memory, and its capacity to ask the
+	// API server.
+	scrapes       = 4
 	scrapeTimeout = 5 * time.Second
+
+	// acceptedTTL is longer than the usual interval of a Prometheus, so that a flood of
+	// other tokens does not delay it. A revoked token is accepted that long at most.
+	acceptedTTL = 2 * time.Minute
+	maxAccepted = 64
 )
 
 // authorized serves callers whose bearer token belongs to a user who may get
-// /metrics. The API server decides that.
+// /metrics. The API server decides that. Accepted tokens are cached, as hashes.
 func authorized(client kubernetes.Interface, next http.Handler) http.Handler {
-	slots := make(chan struct{}, scrapes)
+	turns := newTurns(scrapes)
+	accepted := cache.NewLRUExpireCache(maxAccepted)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 		if !ok || token == "" {
 			http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-		default:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many callers are being looked up", http.StatusTooManyRequests)
+		key := sha256.Sum256([]byte(token))
+		if _, known := accepted.Get(key); known {
+			next.ServeHTTP(w, req)
+			return
+		}
+		source := hostOf(req.RemoteAddr)
+		if !turns.take(req.Context(), source) {
+			tooManyCallers(w)
 			return
 		}
 		code, err := mayScrape(withoutBodies(req.Context()), client, token)
-		<-slots
+		turns.release(source)
 		switch {
 		case err != nil:
 			klog.FromContext(req.Context()).V(2).Info("Could not look up who asks for metrics", "err", err)
@@ -48,6 +60,7 @@ func authorized(client kubernetes.Interface, next http.Handler) http.Handler {
 		case code != http.StatusOK:
 			http.Error(w, http.StatusText(code), code)
 		default:
+			accepted.Add(key, true, acceptedTTL)
 			next.ServeHTTP(w, req)
 		}
 	})
