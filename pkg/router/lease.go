@@ -115,8 +115,12 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 	return nil
 }
 
-// endDecision gives the slot back. The memory stays held, because the answer is not sent yet.
+// endDecision gives the slot and the text back. The memory stays held, because the answer is not sent yet.
 func (l *lease) endDecision() {
+	if l.text != nil {
+		l.half.router.texts.Give(l.text)
+		l.text = nil
+	}
 	if l.slot {
 		l.half.router.slots.release(l.isSystem)
 		l.half.router.metrics.ended(l.half)
@@ -151,10 +155,6 @@ func (l *lease) release() {
 	l.giveBody()
 	l.giveMemory()
 	l.endDecision()
-	if l.text != nil {
-		l.half.router.texts.Give(l.text)
-		l.text = nil
-	}
 }
 
 func (l *lease) giveBody() {
