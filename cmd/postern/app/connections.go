@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -12,15 +14,20 @@ import (
 	"github.com/postern-dev/postern/internal/sparselog"
 )
 
+// writeBufferBytes is how much of an answer the kernel holds for a client that does not
+// read. By default it may hold 4 MiB for each connection, and a limit on the memory of the
+// container counts that.
+const writeBufferBytes = 128 << 10
+
 // connections is a listener that counts the connections it accepted. It bounds the
-// number of connections of each source address.
+// number of connections of each source address, and of all together.
 type connections struct {
 	net.Listener
 
-	// perSource is 0 for no bound.
-	perSource int
-	logger    klog.Logger
-	refusals  sparselog.Limiter
+	connectionLimits
+
+	logger             klog.Logger
+	refusals, failures sparselog.Limiter
 	// close closes the listener. Both the drain and the server call it.
 	close func() error
 
@@ -30,9 +37,9 @@ type connections struct {
 	ended chan struct{} // Closed when a connection ends, and then replaced.
 }
 
-func newConnections(l net.Listener, perSource int, logger klog.Logger) *connections {
+func newConnections(l net.Listener, limits connectionLimits, logger klog.Logger) *connections {
 	return &connections{
-		Listener: l, perSource: perSource, logger: logger, by: map[string]int{}, ended: make(chan struct{}),
+		Listener: l, connectionLimits: limits, logger: logger, by: map[string]int{}, ended: make(chan struct{}),
 		close: sync.OnceValue(l.Close),
 	}
 }
@@ -40,28 +47,49 @@ func newConnections(l net.Listener, perSource int, logger klog.Logger) *connecti
 // Close implements net.Listener. Each further call returns the same error.
 func (c *connections) Close() error { return c.close() }
 
-// Accept implements net.Listener. A connection beyond the bound is closed at once.
+// Accept implements net.Listener. A connection beyond the bounds is closed at once. An
+// error does not end the server, unless the listener is closed.
 func (c *connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return nil, err
+		}
+		if err != nil {
+			if suppressed, ok := c.failures.Allow(); ok {
+				c.logger.Error(err, "Could not accept a connection", "suppressed", suppressed)
+			}
+			return nil, passing{err}
 		}
 		source := hostOf(conn.RemoteAddr().String())
 		if c.add(source) {
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				// A failure leaves the default, which is larger.
+				_ = tcp.SetWriteBuffer(writeBufferBytes)
+			}
 			return &counted{Conn: conn, done: sync.OnceFunc(func() { c.remove(source) })}, nil
 		}
 		_ = conn.Close()
 		if suppressed, ok := c.refusals.Allow(); ok {
-			c.logger.Info("Closed a new connection: its source has too many", "source", source, "limit", c.perSource, "suppressed", suppressed)
+			c.logger.Info("Closed a new connection: its source has too many", "source", source, "limit", c.perSource, "total", c.total, "suppressed", suppressed)
 		}
 	}
 }
 
+// passing is an error of an attempt to accept a connection, such as EMFILE. net/http
+// accepts again after a pause.
+type passing struct{ error }
+
+// Temporary implements net.Error.
+func (passing) Temporary() bool { return true }
+
+// Timeout implements net.Error.
+func (passing) Timeout() bool { return false }
+
 func (c *connections) add(source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.perSource > 0 && c.by[source] >= c.perSource {
+	if c.by[source] >= c.share() {
 		return false
 	}
 	c.open++
@@ -80,12 +108,25 @@ func (c *connections) remove(source string) {
 	c.ended = make(chan struct{})
 }
 
-// many reports whether a source has more than half of the connections that perSource
-// allows.
+// share returns how many connections a source may have: no more than are left for all
+// others. Many sources that take what they can therefore have equal shares, and leave a
+// share for another source.
+func (c *connections) share() int {
+	share := math.MaxInt
+	if c.total > 0 {
+		share = c.total - c.open
+	}
+	if c.perSource > 0 {
+		share = min(share, c.perSource)
+	}
+	return share
+}
+
+// many reports whether a source has more than half of the connections that it may have.
 func (c *connections) many(source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.perSource > 0 && c.by[source] > c.perSource/2
+	return c.by[source] > c.share()/2
 }
 
 func (c *connections) count() (open int, ended <-chan struct{}) {

@@ -61,14 +61,14 @@ func TestDrain(t *testing.T) {
 			<-release
 		}
 		_, _ = io.WriteString(w, "done")
-	})))
+	})), secureTimeouts)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	served, drained, slow := make(chan error, 1), make(chan error, 1), make(chan string, 1)
-	conns := newConnections(l, 0, klog.FromContext(t.Context()))
+	conns := newConnections(l, connectionLimits{}, klog.FromContext(t.Context()))
 	go func() { served <- srv.Serve(conns) }()
 	fetch := func(path string) string {
 		resp, err := http.Get("http://" + l.Addr().String() + path)
@@ -110,7 +110,7 @@ func TestDrain(t *testing.T) {
 
 // TestServerIsBounded checks the settings of the time-outs, because waiting for them would be slow.
 func TestServerIsBounded(t *testing.T) {
-	srv := newHTTPServer(t.Context(), http.NotFoundHandler())
+	srv := newHTTPServer(t.Context(), http.NotFoundHandler(), secureTimeouts)
 	if srv.ReadHeaderTimeout <= 0 || srv.ReadTimeout <= 30*time.Second || srv.WriteTimeout <= srv.ReadTimeout || srv.IdleTimeout <= 0 || srv.MaxHeaderBytes <= 0 {
 		t.Errorf("Got %+v, want time-outs beyond the 30 s that a webhook may take", srv)
 	}

@@ -125,7 +125,8 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", prepared.ready}},
 		infos:  []check{{"webhooks", p.registrar.Status}},
 	}
-	conns := newConnections(secure, p.maxConnections, klog.FromContext(ctx))
+	secureLimits, healthLimits := p.connectionLimits(openFiles())
+	conns := newConnections(secure, secureLimits, klog.FromContext(ctx))
 	p.measure(conns)
 	srv, err := p.newServer(background, conns.prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
 	if err != nil {
@@ -150,9 +151,10 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	}
 	servers := []*http.Server{srv}
 	if plain != nil {
-		health := p.newHealthServer(background)
+		healthConns := newConnections(plain, healthLimits, klog.FromContext(ctx))
+		health := p.newHealthServer(background, healthConns)
 		servers = append(servers, health)
-		start(func(context.Context) error { return serveUntilClosed(health.Serve(plain)) })
+		start(func(context.Context) error { return serveUntilClosed(health.Serve(healthConns)) })
 	}
 	klog.FromContext(ctx).Info("Serving", "address", secure.Addr().String())
 	select {
@@ -197,7 +199,7 @@ func (p *process) withMetrics(next http.Handler) http.Handler {
 	if !p.authorizeMetrics {
 		return next
 	}
-	scrape := authorized(p.cluster.client, metrics.HandlerFor(p.registry, metrics.HandlerOpts{}))
+	scrape := authorized(p.cluster.client, p.metricsHandler())
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == metricsPath {
 			scrape.ServeHTTP(w, req)
@@ -223,11 +225,26 @@ func (p *process) measure(conns *connections) {
 }
 
 // newHealthServer serves health and metrics over plain HTTP.
-func (p *process) newHealthServer(ctx context.Context) *http.Server {
+func (p *process) newHealthServer(ctx context.Context, conns *connections) *http.Server {
 	mux := http.NewServeMux()
 	p.health.register(mux)
 	if !p.authorizeMetrics {
-		mux.Handle(metricsPath, metrics.HandlerFor(p.registry, metrics.HandlerOpts{}))
+		mux.Handle(metricsPath, p.metricsHandler())
 	}
-	return newHTTPServer(ctx, mux)
+	return newHTTPServer(ctx, conns.prune(mux), healthTimeouts)
+}
+
+// metricsHandler serves the metrics to few callers at a time, because each answer takes
+// about a megabyte of memory.
+func (p *process) metricsHandler() http.Handler {
+	scrape := metrics.HandlerFor(p.registry, metrics.HandlerOpts{})
+	turns := newTurns(scrapes)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !turns.take(req.Context(), hostOf(req.RemoteAddr)) {
+			tooManyCallers(w)
+			return
+		}
+		defer turns.release(hostOf(req.RemoteAddr))
+		scrape.ServeHTTP(w, req)
+	})
 }

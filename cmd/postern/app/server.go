@@ -16,16 +16,22 @@ import (
 
 const (
 	readHeaderTimeout = 5 * time.Second
-	// readTimeout and writeTimeout are longer than the 30 s that a webhook call may
-	// take.
-	readTimeout  = 35 * time.Second
-	writeTimeout = 40 * time.Second
-	idleTimeout  = 2 * time.Minute
 	// maxHeaderBytes is far more than an API server sends.
 	maxHeaderBytes = 64 << 10
 	// finishTimeout bounds the requests that are in flight after the drain no longer
 	// waits for their connections.
 	finishTimeout = 31 * time.Second
+)
+
+// timeouts are the timeouts of a port.
+type timeouts struct{ read, write, idle time.Duration }
+
+var (
+	// secureTimeouts are longer than the 30 s that a webhook call may take.
+	secureTimeouts = timeouts{read: 35 * time.Second, write: 40 * time.Second, idle: 2 * time.Minute}
+	// healthTimeouts are those of a port that every pod can reach, and that serves requests
+	// without a body. Kubelets and Prometheus connect again.
+	healthTimeouts = timeouts{read: 5 * time.Second, write: 10 * time.Second, idle: 15 * time.Second}
 )
 
 // listen opens the secure port and the health port. On error it opens neither.
@@ -59,7 +65,7 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 		}
 		config.ClientAuth, config.VerifyConnection = tls.RequestClientCert, clients.verify
 	}
-	srv := newHTTPServer(ctx, h)
+	srv := newHTTPServer(ctx, h, secureTimeouts)
 	srv.TLSConfig = config
 	srv.Protocols = &http.Protocols{}
 	srv.Protocols.SetHTTP1(true)
@@ -67,11 +73,11 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 	return srv, nil
 }
 
-func newHTTPServer(ctx context.Context, h http.Handler) *http.Server {
+func newHTTPServer(ctx context.Context, h http.Handler, t timeouts) *http.Server {
 	logger := klog.FromContext(ctx)
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: t.read, WriteTimeout: t.write,
+		IdleTimeout: t.idle, MaxHeaderBytes: maxHeaderBytes,
 		BaseContext: func(net.Listener) context.Context { return klog.NewContext(context.WithoutCancel(ctx), logger) },
 		ErrorLog:    log.New(logWriter{logger}, "", 0),
 	}
