@@ -50,7 +50,9 @@ func memoryGroup(t *testing.T, limit int64) string {
 
 // limited is a Postern process in its own cgroup.
 type limited struct {
-	group, url string
+	group, url, health string
+	// address is that of the secure port.
+	address string
 	// mutate is the registered URL.
 	mutate string
 	client *http.Client
@@ -69,11 +71,12 @@ func startLimited(t *testing.T, limit int64) *limited {
 	api := httptest.NewServer(server)
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
 	port, dir := freePort(t), t.TempDir()
-	p.url = "https://127.0.0.1:" + port
-	// The shell enters the group and executes the binary.
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, p.group, bin,
+	p.address, p.health = "127.0.0.1:"+port, "127.0.0.1:"+freePort(t)
+	p.url = "https://" + p.address
+	// The shell enters the group, limits the file descriptors and executes the binary.
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && ulimit -n 1024 && exec "$@"`, p.group, bin,
 		"--enable-admission-plugins=AlwaysPullImages", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
-		"--health-bind-address=", "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
+		"--health-bind-address="+p.health, "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
 	cmd.Stderr = &p.stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -152,14 +155,14 @@ func listOf(field, item string, n int) string {
 	return `{"` + field + `":[` + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + `]}`
 }
 
-// TestSurvival sends objects that are small as text and large in memory to a process with 256 MiB. The
-// process must answer and survive.
+// TestSurvival sends objects that are small as text and large in memory to a process with 256 MiB and 1024 file
+// descriptors, and attacks its connections. The process must answer and survive.
 func TestSurvival(t *testing.T) {
 	if testing.Short() {
 		t.Skip("It takes twenty seconds")
 	}
 	p := startLimited(t, 256<<20)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	var env strings.Builder
 	for i := 0; env.Len() < 2_900_000; i++ {
@@ -188,11 +191,28 @@ func TestSurvival(t *testing.T) {
 		if c.tries != 1 && codes[http.StatusOK] != c.n {
 			t.Errorf("%s: got the codes %v, want 200 for all of them", c.name, codes)
 		}
-		select {
-		case err := <-p.ended:
-			p.ended <- err
-			t.Fatalf("%s: it ended: %v\n%s", c.name, err, p.stderr.String())
-		default:
+		p.mustRun(t, c.name)
+	}
+	for name, attack := range map[string]func(context.Context, *testing.T, *limited){
+		"late bodies": lateBodies, "idle connections to the health port": idleConnections,
+		"slow readers": slowReaders, "envelopes of 7 MiB": largeEnvelopes,
+	} {
+		attack(ctx, t, p)
+		t.Logf("%-34s the most memory so far is %s bytes", name, p.peak())
+		p.mustRun(t, name)
+		if codes := p.send(ctx, 4, 10, ordinary); codes[http.StatusOK] != 4 {
+			t.Errorf("%s: got the codes %v afterwards, want 200", name, codes)
 		}
+	}
+}
+
+// mustRun fails the test if the process has ended.
+func (p *limited) mustRun(t *testing.T, after string) {
+	t.Helper()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		t.Fatalf("%s: it ended: %v\n%s", after, err, p.stderr.String())
+	default:
 	}
 }
