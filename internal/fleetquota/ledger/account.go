@@ -10,14 +10,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
 const (
-	// minPause and maxPause bound the pause after a conflict with another writer.
-	minPause = 5 * time.Millisecond
-	maxPause = 250 * time.Millisecond
 	// maxPending bounds the entries of an account. maxStatus bounds their size.
 	maxPending = 2000
 	// attempts is how often a claim is repeated whose result other requests of the cluster have used.
@@ -70,6 +68,9 @@ func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Out
 		return rest, Refused, err
 	}
 	for range attempts {
+		if rest = slices.DeleteFunc(rest, (*Demand).ended); len(rest) == 0 {
+			return nil, Refused, nil
+		}
 		reason := a.Claim(ctx, rest)
 		if reason != nil && !IsShortOrAway(reason) {
 			return rest, Refused, reason
@@ -89,7 +90,7 @@ func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Out
 	return rest, Refused, &ShortError{}
 }
 
-// Charge charges the demands that fit into the allowance, in one write, and returns the others. An error means that none
+// Charge charges the demands that fit into the allowance, in one write, and returns the others and those that have ended. An error means that none
 // of the demands is admitted. Some may have been charged all the same; their entries are removed later.
 func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, error) {
 	var rest []*Demand
@@ -102,7 +103,7 @@ func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, err
 			return false
 		}
 		for _, d := range demands {
-			if !enter(next, d) {
+			if d.ended() || !enter(next, d) {
 				rest = append(rest, d)
 			}
 		}
@@ -132,33 +133,45 @@ func (a *Account) Cancel(ctx context.Context, requests ...types.UID) error {
 // nothing. An offer of the hub is adopted before the change. The first attempt starts from the known account.
 func (a *Account) change(ctx context.Context, f func(*quotav1alpha1.FleetAllowance) bool) error {
 	live := false
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
+	return a.repeat(ctx, func() (bool, error) {
 		known, offered := a.recall()
 		if known == nil || live {
 			var err error
 			if known, err = a.local.Get(ctx, a.name); err != nil {
-				return err //nolint:wrapcheck // the caller wraps it
+				return false, err //nolint:wrapcheck // the caller wraps it
 			}
 			a.remember(known)
 		}
 		next := draft(known)
 		adopted := adopt(next, offered)
 		if changed := f(next); !changed && !adopted {
-			return nil
+			return false, nil
 		}
 		next.Status.Summary = summary(next)
 		written, err := a.local.Update(ctx, next)
 		switch {
 		case err == nil:
 			a.remember(written)
-			return nil
-		case !apierrors.IsConflict(err):
+		case apierrors.IsConflict(err):
+			live = true
+			return true, nil
+		default:
 			// The write may have happened.
 			a.forget()
-			return err //nolint:wrapcheck // the caller wraps it
 		}
-		live = true
-		if err := a.Pause(ctx, pause); err != nil {
+		return false, err //nolint:wrapcheck // the caller wraps it
+	})
+}
+
+// repeat repeats an attempt as long as it returns true, because another writer interfered.
+func (a *Account) repeat(ctx context.Context, attempt func() (again bool, err error)) error {
+	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 10, Cap: 250 * time.Millisecond}
+	for {
+		again, err := attempt()
+		if err != nil || !again {
+			return err
+		}
+		if err := a.Pause(ctx, backoff.Step()); err != nil {
 			return err
 		}
 	}

@@ -13,15 +13,7 @@ import (
 // Claim claims what demands need beyond the allowance, and a step more. The account adopts it with its next change. A
 // ShortError means that the hub has not enough for all of them; it has given what it has for those that fit.
 func (a *Account) Claim(ctx context.Context, demands []*Demand) error {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		again, err := a.claimOnce(ctx, demands)
-		if err != nil || !again {
-			return err
-		}
-		if err := a.Pause(ctx, pause); err != nil {
-			return err
-		}
-	}
+	return a.repeat(ctx, func() (bool, error) { return a.claimOnce(ctx, demands) })
 }
 
 // claimOnce returns true if another writer interfered.
@@ -96,28 +88,23 @@ func (a *Account) note(refused bool) {
 //
 // The order of the two reads matters: a quota that was deleted and created again has another UID, and UIDs have no order.
 // So an account never goes back to a quota that was read before somebody else changed the account.
-func (a *Account) open(ctx context.Context) (*quotav1alpha1.FleetAllowance, *quotav1alpha1.FleetQuota, *quotav1alpha1.ClusterAllowance, error) {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		account, err := a.local.Get(ctx, a.name)
+func (a *Account) open(ctx context.Context) (account *quotav1alpha1.FleetAllowance, q *quotav1alpha1.FleetQuota, e *quotav1alpha1.ClusterAllowance, err error) {
+	err = a.repeat(ctx, func() (bool, error) {
+		account, err = a.local.Get(ctx, a.name)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("reading the account of fleet quota %s: %w", a.name, err)
+			return false, fmt.Errorf("reading the account of fleet quota %s: %w", a.name, err)
 		}
 		a.remember(account)
-		q, err := a.hub.Get(ctx, a.name)
+		q, err = a.hub.Get(ctx, a.name)
 		if err := a.heard(err); err != nil {
-			return nil, nil, nil, err
+			return false, err
 		}
-		again, err := a.match(ctx, account, q)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		if !again {
-			return account, q, find(q, a.Cluster), nil
-		}
-		if err := a.Pause(ctx, pause); err != nil {
-			return nil, nil, nil, err
-		}
+		return a.match(ctx, account, q)
+	})
+	if err != nil {
+		return nil, nil, nil, err
 	}
+	return account, q, find(q, a.Cluster), nil
 }
 
 // match returns true if it wrote something, and both have to be read again.

@@ -59,7 +59,11 @@ type Demand struct {
 	quotav1alpha1.Pending
 	// Old is what the object used before the request.
 	Old corev1.ResourceList
+	// Ended, unless nil, reports whether nobody waits for the decision any more. Then nothing is charged or claimed.
+	Ended func() bool
 }
+
+func (d *Demand) ended() bool { return d.Ended != nil && d.Ended() }
 
 // Options are the settings of an account.
 type Options struct {
@@ -75,7 +79,8 @@ type Options struct {
 	// PendingTimeout is the time after which a request that the API server has not stored is no longer expected. It is
 	// measured by each replica since it saw the request first.
 	PendingTimeout time.Duration
-	// Now and Pause are the clock. Pause returns an error when the context ends.
+	// Now and Pause are the clock. Pause waits for a random time, so that writers in conflict do not meet again, and
+	// returns an error when the context ends.
 	Now   func() time.Time
 	Pause func(ctx context.Context, most time.Duration) error
 	// Observe, unless nil, is called for each write to the hub: what it was for, and its error.

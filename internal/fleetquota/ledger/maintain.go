@@ -66,15 +66,7 @@ func (a *Account) dead(ctx context.Context, account *quotav1alpha1.FleetAllowanc
 // Maintain brings the account and the hub together: it reports, claims what is used beyond the allowance, and returns
 // what is not needed.
 func (a *Account) Maintain(ctx context.Context) error {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		again, err := a.maintainOnce(ctx)
-		if err != nil || !again {
-			return err
-		}
-		if err := a.Pause(ctx, pause); err != nil {
-			return err
-		}
-	}
+	return a.repeat(ctx, func() (bool, error) { return a.maintainOnce(ctx) })
 }
 
 func (a *Account) maintainOnce(ctx context.Context) (bool, error) {

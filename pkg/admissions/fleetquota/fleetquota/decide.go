@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/turns"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -20,17 +22,61 @@ const (
 	maxReason = 1000
 )
 
-// book is the account of one quota, with the requests that wait for it. One request at a time writes, for all that wait,
-// so a burst of requests costs few writes. Requests that fit into the allowance never wait for the hub.
+// book is the account of one quota, with the requests that wait for it. Requests that fit into the allowance never wait
+// for the hub.
 type book struct {
 	account *ledger.Account
 	metrics *decisions
-
-	local, hub turns
+	waiting waiting
 }
 
-func newBook(account *ledger.Account, m *decisions) *book {
-	return &book{account: account, metrics: m, local: turns{turn: make(chan struct{}, 1)}, hub: turns{turn: make(chan struct{}, 1)}}
+// waiting has the requests that wait for the allowance and for the hub, by book. Those that wait at the same time share one
+// write, so a burst of requests costs few writes.
+type waiting struct{ local, hub *turns.Queues[*book, *ask] }
+
+// ask is a demand that waits. If left is true, the demand does not fit.
+type ask struct {
+	*ledger.Demand
+
+	left bool
+}
+
+type turn = turns.Turn[*ask]
+
+func newWaiting() waiting {
+	return waiting{
+		local: turns.New(wait.Backoff{}, func(ctx context.Context, b *book, batch []*turn) {
+			rest, err := b.account.Charge(ctx, demands(batch))
+			finish(batch, rest, err)
+		}),
+		hub: turns.New(wait.Backoff{}, func(ctx context.Context, b *book, batch []*turn) {
+			rest, _, err := b.account.Decide(ctx, demands(batch))
+			finish(batch, rest, err)
+		}),
+	}
+}
+
+func demands(batch []*turn) []*ledger.Demand {
+	out := make([]*ledger.Demand, 0, len(batch))
+	for _, t := range batch {
+		out = append(out, t.Item.Demand)
+	}
+	return out
+}
+
+// finish ends the requests. The demands in rest do not fit, or could not be decided because of an error.
+func finish(batch []*turn, rest []*ledger.Demand, err error) {
+	left := make(map[*ledger.Demand]bool, len(rest))
+	for _, d := range rest {
+		left[d] = true
+	}
+	for _, t := range batch {
+		if t.Item.left = left[t.Item.Demand]; t.Item.left {
+			t.Finish(err)
+		} else {
+			t.Finish(nil)
+		}
+	}
 }
 
 // decide charges a demand. It returns nil, or the reason why the demand does not fit, or another error if it could not
@@ -43,19 +89,11 @@ func (b *book) decide(ctx context.Context, d *ledger.Demand, dry bool) error {
 		}
 		return nil
 	}
-	a := &ask{Demand: d}
-	err := b.local.do(ctx, a, func(ctx context.Context, batch []*ask) {
-		rest, err := b.account.Charge(ctx, demands(batch))
-		finish(batch, rest, err)
-	})
 	outcome := ledger.Within
-	if err == nil && a.left {
-		a = &ask{Demand: d}
-		err = b.hub.do(ctx, a, func(ctx context.Context, batch []*ask) {
-			rest, _, err := b.account.Decide(ctx, demands(batch))
-			finish(batch, rest, err)
-		})
+	left, err := b.await(ctx, b.waiting.local, d)
+	if err == nil && left {
 		outcome = ledger.Claimed
+		_, err = b.await(ctx, b.waiting.hub, d)
 	}
 	switch {
 	case ledger.IsShortOrAway(err):
@@ -65,6 +103,16 @@ func (b *book) decide(ctx context.Context, d *ledger.Demand, dry bool) error {
 	}
 	b.metrics.count(b.account.Name(), outcome)
 	return err
+}
+
+// await waits until a demand is served. It returns true if the demand does not fit.
+func (b *book) await(ctx context.Context, in *turns.Queues[*book, *ask], d *ledger.Demand) (bool, error) {
+	a := &ask{Demand: d}
+	err := in.Do(ctx, b, a)
+	if ended := ctx.Err(); ended != nil {
+		return false, fmt.Errorf("waiting to charge a fleet quota: %w", ended)
+	}
+	return err == nil && a.left, err
 }
 
 // reason returns the reason why a demand does not fit that was not claimed.

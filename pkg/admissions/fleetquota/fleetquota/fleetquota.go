@@ -96,7 +96,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 		return err
 	}
 	d := demandOf(r, kind, obj, old)
-	d.Usage = now.Usage
+	d.Usage, d.Ended = now.Usage, func() bool { return ctx.Err() != nil }
 	if before != nil {
 		d.Old = before.Usage
 	}

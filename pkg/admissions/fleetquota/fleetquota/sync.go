@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -20,7 +21,6 @@ import (
 	"github.com/postern-dev/postern/internal/fleetquota/census"
 	"github.com/postern-dev/postern/internal/fleetquota/ledger"
 	"github.com/postern-dev/postern/internal/fleetquota/store"
-	"github.com/postern-dev/postern/internal/pause"
 	"github.com/postern-dev/postern/pkg/admit"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
@@ -38,6 +38,7 @@ type ledgers struct {
 	spaces     corev1listers.NamespaceLister
 	clock      clock.Clock
 	metrics    *decisions
+	waiting    waiting
 
 	mu    sync.Mutex
 	books map[string]*book
@@ -59,7 +60,7 @@ func newLedgers(d admit.Deps, c config, hub *store.Quotas, found *census.Census)
 	}
 	l := &ledgers{
 		config: c, hub: hub, allowances: store.NewAllowances(d.Dynamic), census: found, cached: informer, clock: d.Clock, books: map[string]*book{},
-		spaces: d.Informers.Core().V1().Namespaces().Lister(),
+		waiting: newWaiting(), spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	l.metrics, err = newDecisions(d.Metrics, l)
 	return l, err
@@ -71,11 +72,11 @@ func (l *ledgers) book(quota string) *book {
 	defer l.mu.Unlock()
 	b, ok := l.books[quota]
 	if !ok {
-		b = newBook(ledger.NewAccount(quota, l.allowances, l.hub, l.census, ledger.Options{
+		b = &book{metrics: l.metrics, waiting: l.waiting, account: ledger.NewAccount(quota, l.allowances, l.hub, l.census, ledger.Options{
 			Cluster: l.config.Cluster.Name, ID: l.id, Step: float64(l.config.ClaimStep) / 100, Heartbeat: l.config.ReportInterval.Duration,
 			PendingTimeout: l.config.RequestTimeout.Duration, Now: l.clock.Now, Pause: rest,
 			Observe: func(what string, err error) { l.metrics.wrote(quota, what, err) },
-		}), l.metrics)
+		})}
 		l.books[quota] = b
 	}
 	return b
@@ -103,25 +104,29 @@ func (l *ledgers) all() []*book {
 
 // rest waits for a random time, so that writers in conflict do not meet again.
 func rest(ctx context.Context, most time.Duration) error {
-	if err := pause.Random(ctx, most); err != nil {
-		return fmt.Errorf("charging a fleet quota that others charge too: %w", err)
+	select {
+	case <-time.After(wait.Jitter(most/4, 3)):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("charging a fleet quota that others charge too: %w", ctx.Err())
 	}
-	return nil
 }
 
 // recount counts the workloads in the caches again and again.
 func (l *ledgers) recount(ctx context.Context) {
-	for pause.Random(ctx, 2*recountInterval) == nil {
-		if !l.census.Synced() {
-			continue
-		}
-		if _, err := l.list(); err != nil {
-			continue
-		}
-		for _, b := range l.all() {
-			if err := b.account.Recount(ctx); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Could not count workloads", "quota", b.account.Name())
-			}
+	wait.JitterUntilWithContext(ctx, l.recountOnce, recountInterval/2, 2, true)
+}
+
+func (l *ledgers) recountOnce(ctx context.Context) {
+	if !l.census.Synced() {
+		return
+	}
+	if _, err := l.list(); err != nil {
+		return
+	}
+	for _, b := range l.all() {
+		if err := b.account.Recount(ctx); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Could not count workloads", "quota", b.account.Name())
 		}
 	}
 }
@@ -132,12 +137,13 @@ func (l *ledgers) syncHub(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), l.cached.HasSynced, l.census.Synced) {
 		return
 	}
-	for {
-		next := l.syncOnce(ctx)
-		if pause.Random(ctx, 2*next) != nil {
-			return
-		}
-	}
+	next := l.config.SyncInterval.Duration
+	delay := wait.DelayFunc(func() time.Duration { return wait.Jitter(next/2, 2) })
+	// The error is that of ctx.
+	_ = delay.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		next = l.syncOnce(ctx)
+		return false, nil
+	})
 }
 
 // syncOnce returns the mean time until the next call.

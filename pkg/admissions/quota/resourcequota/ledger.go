@@ -5,231 +5,189 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	engine "k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 
-	"github.com/postern-dev/postern/internal/pause"
+	"github.com/postern-dev/postern/internal/turns"
 )
 
-const (
-	// settleTimeout bounds a charge of a request that has no deadline.
-	settleTimeout = 10 * time.Second
-	// minPause and maxPause bound the pause after a conflict with another writer.
-	minPause = 5 * time.Millisecond
-	maxPause = 250 * time.Millisecond
-)
+// errTryAgain is the reason of a Conflict, in the words of an API server.
+var errTryAgain = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// errUnsettled is the result of a request whose charge stopped halfway.
-var errUnsettled = errors.New("the quota was not charged")
-
-// ledger charges quotas for requests. One request at a time writes the quotas of a namespace, for all requests that
-// wait there, so a burst of requests costs few writes. The requests do all the work themselves: there is nothing in the
-// background, and nothing remains of a namespace when no request waits in it.
+// ledger charges quotas for requests. The requests of a namespace that wait at the same time are charged together, so a
+// burst of requests costs few writes.
 //
 // Upstream: the evaluator of k8s.io/apiserver also charges in batches. It knows no deadlines, so it charges requests
 // that have long been answered, and it gives up after three conflicts, which several replicas easily cause.
 type ledger struct {
 	quotas  *quotas
 	limited []resourcequotaapi.LimitedResource
-
-	mu       sync.Mutex
-	accounts map[string]*account
-}
-
-// account holds the requests that wait in one namespace.
-type account struct {
-	// requests is the number of requests that use the account.
-	requests int
-	// turn is taken by the request that writes.
-	turn    chan struct{}
-	waiting []*demand
+	// waiting has the requests by namespace.
+	waiting *turns.Queues[string, *demand]
 }
 
 // demand is a request that quotas are to be charged for.
 type demand struct {
 	attributes admission.Attributes
 	evaluator  quotav1.Evaluator
-
-	// gone is closed when nobody waits for the result any more.
-	gone <-chan struct{}
-	// done is closed when err is the result.
-	done chan struct{}
-	err  error
+	// owed are the names of the quotas that are not charged yet. Before the first attempt it is nil, which means all.
+	owed []string
 }
 
-func (d *demand) finish(err error) {
-	d.err = err
-	close(d.done)
-}
+type turn = turns.Turn[*demand]
 
 func newLedger(q *quotas, limited []resourcequotaapi.LimitedResource) *ledger {
-	return &ledger{quotas: q, limited: limited, accounts: map[string]*account{}}
+	l := &ledger{quotas: q, limited: limited}
+	// Replicas in conflict do not meet again. A writer that is always first is met often.
+	l.waiting = turns.New(wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 40 * time.Millisecond}, l.settle)
+	return l
 }
 
-// charge charges the quotas of a namespace. It returns an error of the quota engine if the request does not fit, and
-// another error if it could not charge. In that case, and if ctx ends, the request may have been charged all the same:
-// the quota controller corrects it.
+// charge charges the quotas of a namespace. It returns an error of the quota engine if the request does not fit, a
+// Conflict if others wrote a quota until the deadline, and another error if it could not charge. Except after an error of
+// the quota engine, the request may have been charged all the same: the quota controller corrects it.
 func (l *ledger) charge(ctx context.Context, namespace string, d *demand) error {
-	d.gone, d.done = ctx.Done(), make(chan struct{})
-	a := l.join(namespace, d)
-	defer l.leave(namespace, a)
-	select {
-	case <-d.done:
-	case a.turn <- struct{}{}:
-		l.serve(ctx, namespace, a, d)
-	case <-ctx.Done():
-		return fmt.Errorf("waiting to charge a quota: %w", ctx.Err())
+	err := l.waiting.Do(ctx, namespace, d)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("charging a quota: %w", err)
 	}
-	return d.err
+	return err
 }
 
-func (l *ledger) join(namespace string, d *demand) *account {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a, ok := l.accounts[namespace]
-	if !ok {
-		a = &account{turn: make(chan struct{}, 1)}
-		l.accounts[namespace] = a
-	}
-	a.requests++
-	a.waiting = append(a.waiting, d)
-	return a
-}
-
-func (l *ledger) leave(namespace string, a *account) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if a.requests--; a.requests == 0 {
-		delete(l.accounts, namespace)
-	}
-}
-
-// serve settles all waiting requests, in the turn of d. Another request may have settled d already.
-func (l *ledger) serve(ctx context.Context, namespace string, a *account, d *demand) {
-	defer func() { <-a.turn }()
-	select {
-	case <-d.done:
+// settle checks the requests against the quotas one after the other, and then writes the quotas. A request whose quota
+// somebody else wrote in the meantime is checked again, with that quota.
+func (l *ledger) settle(ctx context.Context, namespace string, batch []*turn) {
+	before, err := l.read(ctx, namespace, batch)
+	if err != nil {
+		for _, t := range batch {
+			t.Finish(err)
+		}
 		return
-	default:
 	}
-	l.mu.Lock()
-	batch := a.waiting
-	a.waiting = nil
-	l.mu.Unlock()
-	// Whatever happens, no request waits for nothing.
-	defer func() {
-		for _, d := range batch {
-			select {
-			case <-d.done:
-			default:
-				d.finish(errUnsettled)
-			}
-		}
-	}()
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(settleTimeout)
+	after := slices.Clone(before)
+	charged := l.fit(after, batch)
+	failed := l.write(ctx, before, after)
+	for _, t := range charged {
+		t.Item.owed = slices.DeleteFunc(t.Item.owed, func(name string) bool { return failed[name] == nil })
+		conclude(t, failed)
 	}
-	// A client that hangs up must not stop the charge for the others.
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	defer cancel()
-	l.settle(ctx, namespace, batch)
 }
 
-// settle checks the requests against the quotas one after the other, and then writes the quotas. After a conflict it
-// repeats this with the quotas that were not written.
-func (l *ledger) settle(ctx context.Context, namespace string, pending []*demand) {
-	fail := func(err error) {
-		for _, d := range pending {
-			d.finish(err)
-		}
-	}
-	before, err := l.quotas.in(namespace)
-	limited := l.limited
-	for pause := minPause; err == nil; pause = min(2*pause, maxPause) {
-		var after []corev1.ResourceQuota
-		if pending, after = fit(before, pending, limited); len(pending) == 0 {
+// conclude ends a request that is charged or cannot be charged. A conflict is tried again.
+func conclude(t *turn, failed map[string]error) {
+	for _, name := range t.Item.owed {
+		if err := failed[name]; !apierrors.IsConflict(err) {
+			t.Finish(fmt.Errorf("charging quota %s: %w", name, err))
 			return
 		}
-		var missed []string
-		if missed, err = l.write(ctx, before, after); err != nil {
-			break
-		}
-		if len(missed) == 0 {
-			fail(nil)
-			return
-		}
-		if err = rest(ctx, pause); err != nil {
-			break
-		}
-		before, err = l.quotas.live(ctx, namespace, missed)
-		// That there is a quota for the limited resources has been checked with all quotas.
-		limited = nil
 	}
-	fail(err)
+	if len(t.Item.owed) == 0 {
+		t.Finish(nil)
+		return
+	}
+	t.Retry(apierrors.NewConflict(corev1.Resource("resourcequotas"), t.Item.owed[0], errTryAgain))
 }
 
-// fit returns the requests that have to be charged, and the quotas after that. It finishes all other requests. A
-// request for which nobody waits any more is not charged.
-func fit(quotas []corev1.ResourceQuota, demands []*demand, limited []resourcequotaapi.LimitedResource) ([]*demand, []corev1.ResourceQuota) {
-	var charged []*demand
-	for _, d := range demands {
-		select {
-		case <-d.gone:
-			d.finish(errUnsettled)
-			continue
-		default:
-		}
-		after, err := engine.CheckRequest(quotas, d.attributes, d.evaluator, limited)
-		if err != nil || !changed(quotas, after) {
-			d.finish(err)
-			continue
-		}
-		charged, quotas = append(charged, d), after
+// read returns the quotas of a namespace, ordered by name. After a conflict they come from the API server.
+func (l *ledger) read(ctx context.Context, namespace string, batch []*turn) ([]corev1.ResourceQuota, error) {
+	var stale []string
+	for _, t := range batch {
+		stale = append(stale, t.Item.owed...)
 	}
-	return charged, quotas
+	if len(stale) == 0 {
+		return l.quotas.in(namespace)
+	}
+	return l.quotas.live(ctx, namespace, stale)
 }
 
-// changed reports whether a request changed the usage of a quota.
-func changed(before, after []corev1.ResourceQuota) bool {
+// fit checks the requests and adds what they use to the quotas. It returns the requests that change a quota, and finishes
+// all others. A request for which nobody waits any more is not charged.
+func (l *ledger) fit(quotas []corev1.ResourceQuota, batch []*turn) []*turn {
+	var charged []*turn
+	for _, t := range batch {
+		if t.Ended() {
+			continue
+		}
+		d := t.Item
+		mine, limited := quotas, l.limited
+		if d.owed != nil {
+			// That there is a quota for the limited resources has been checked with all quotas.
+			mine, limited = named(quotas, d.owed), nil
+		}
+		after, err := engine.CheckRequest(mine, d.attributes, d.evaluator, limited)
+		if err != nil {
+			t.Finish(err)
+			continue
+		}
+		if d.owed = changed(mine, after); len(d.owed) == 0 {
+			t.Finish(nil)
+			continue
+		}
+		replace(quotas, after)
+		charged = append(charged, t)
+	}
+	return charged
+}
+
+// named returns the quotas with some names. A quota that is gone limits nothing.
+func named(quotas []corev1.ResourceQuota, names []string) []corev1.ResourceQuota {
+	var out []corev1.ResourceQuota
+	for i := range quotas {
+		if slices.Contains(names, quotas[i].Name) {
+			out = append(out, quotas[i])
+		}
+	}
+	return out
+}
+
+// replace replaces quotas by those with the same name. Both lists are ordered by name.
+func replace(quotas, by []corev1.ResourceQuota) {
+	for i := range quotas {
+		if len(by) > 0 && quotas[i].Name == by[0].Name {
+			quotas[i], by = by[0], by[1:]
+		}
+	}
+}
+
+// changed returns the names of the quotas whose usage a request changed.
+func changed(before, after []corev1.ResourceQuota) []string {
+	var names []string
 	for i := range after {
 		if !quotav1.Equals(before[i].Status.Used, after[i].Status.Used) {
-			return true
+			names = append(names, after[i].Name)
 		}
 	}
-	return false
+	return names
 }
 
-// write writes the quotas that changed. It returns the names of those that someone else wrote in the meantime. A quota
-// that is gone limits nothing. An error means that a write may have happened or not, so it is not repeated: repeating
-// could charge twice.
-func (l *ledger) write(ctx context.Context, before, after []corev1.ResourceQuota) ([]string, error) {
-	var missed []string
+// write writes the quotas that changed, and returns the errors by name. A quota that is gone limits nothing. An error
+// other than a Conflict means that a write may have happened or not, so it is not repeated: repeating could charge twice.
+// It is also the error of all quotas that are not written after it.
+func (l *ledger) write(ctx context.Context, before, after []corev1.ResourceQuota) map[string]error {
+	failed := map[string]error{}
+	var last error
 	for i := range after {
-		if !changed(before[i:i+1], after[i:i+1]) {
+		if quotav1.Equals(before[i].Status.Used, after[i].Status.Used) {
 			continue
 		}
-		switch err := l.quotas.write(ctx, &after[i]); {
-		case apierrors.IsConflict(err):
-			missed = append(missed, after[i].Name)
-		case err != nil && !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("charging quota %s: %w", after[i].Name, err)
+		err := last
+		if err == nil {
+			err = l.quotas.write(ctx, &after[i])
+		}
+		if err == nil || apierrors.IsNotFound(err) {
+			continue
+		}
+		failed[after[i].Name] = err
+		if !apierrors.IsConflict(err) {
+			last = err
 		}
 	}
-	return slices.Clip(missed), nil
-}
-
-// rest pauses for a random time, so that replicas in conflict do not meet again.
-func rest(ctx context.Context, most time.Duration) error {
-	if err := pause.Random(ctx, most); err != nil {
-		return fmt.Errorf("charging a quota that others charge too: %w", err)
-	}
-	return nil
+	return failed
 }

@@ -42,8 +42,12 @@ func (q *quotas) in(namespace string) ([]corev1.ResourceQuota, error) {
 	for _, f := range found {
 		out = append(out, *q.newest(f))
 	}
-	slices.SortFunc(out, func(a, b corev1.ResourceQuota) int { return cmp.Compare(a.Name, b.Name) })
-	return out, nil
+	return sorted(out), nil
+}
+
+func sorted(quotas []corev1.ResourceQuota) []corev1.ResourceQuota {
+	slices.SortFunc(quotas, func(a, b corev1.ResourceQuota) int { return cmp.Compare(a.Name, b.Name) })
+	return quotas
 }
 
 // newest returns the remembered quota if it is newer than the cached one.
@@ -69,17 +73,18 @@ func (q *quotas) remember(quota *corev1.ResourceQuota) {
 	q.written.Add(quota.Namespace+"/"+quota.Name, quota)
 }
 
-// live reads the named quotas of a namespace from the API server. It leaves out those that are gone.
+// live returns the quotas of a namespace in the API server, ordered by name. It remembers those that are named.
 func (q *quotas) live(ctx context.Context, namespace string, names []string) ([]corev1.ResourceQuota, error) {
 	list, err := q.client.ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the quotas of a namespace again: %w", err)
 	}
-	out := slices.DeleteFunc(list.Items, func(quota corev1.ResourceQuota) bool { return !slices.Contains(names, quota.Name) })
-	for i := range out {
-		q.remember(out[i].DeepCopy())
+	for i := range list.Items {
+		if slices.Contains(names, list.Items[i].Name) {
+			q.remember(list.Items[i].DeepCopy())
+		}
 	}
-	return out, nil
+	return sorted(list.Items), nil
 }
 
 // write stores status.used of a quota. Its error is a Conflict if the quota is not the newest.

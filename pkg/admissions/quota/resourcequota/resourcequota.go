@@ -109,7 +109,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	case p.config.Mode == modeCheck:
 		p.warn(r, quotas, after)
 		return nil
-	case r.IsDryRun() || !changed(quotas, after):
+	case r.IsDryRun() || len(changed(quotas, after)) == 0:
 		return nil
 	}
 	return denial(r, p.ledger.charge(ctx, r.Namespace, &demand{attributes: a, evaluator: evaluator}))
