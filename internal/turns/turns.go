@@ -5,7 +5,6 @@ package turns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -24,7 +23,7 @@ const (
 	margin = 100 * time.Millisecond
 )
 
-var errUnserved = errors.New("the request was not served in time")
+var errUnserved = fmt.Errorf("the request was not served in time: %w", context.DeadlineExceeded)
 
 // Serve serves a batch of requests for one object, in the order in which they came. It calls Finish or Retry for each
 // request; a request without either is served again. ctx ends with the last deadline of the batch.
