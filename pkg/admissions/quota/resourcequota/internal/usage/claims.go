@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,8 +87,9 @@ func (e claimEvaluator) Usage(obj runtime.Object) (corev1.ResourceList, error) {
 type request []alternative
 
 type alternative struct {
-	class, mode string
-	count       int64
+	Class string                          `json:"deviceClassName"`
+	Mode  resourcev1.DeviceAllocationMode `json:"allocationMode"`
+	Count int64                           `json:"count"`
 }
 
 // worstCase returns the most devices of each class that the request can get. A mode that this build does not know
@@ -95,58 +98,56 @@ func (r request) worstCase() map[string]int64 {
 	out := map[string]int64{}
 	for _, a := range r {
 		n := int64(0)
-		switch resourcev1.DeviceAllocationMode(a.mode) {
+		switch a.Mode {
 		case resourcev1.DeviceAllocationModeExactCount:
-			n = a.count
+			n = a.Count
 		case resourcev1.DeviceAllocationModeAll:
 			n = resourcev1.AllocationResultsMaxSize
 		}
 		if len(r) == 1 || n > 0 {
-			out[a.class] = max(out[a.class], n)
+			out[a.Class] = max(out[a.Class], n)
 		}
 	}
 	return out
 }
 
-// requestsOf returns the requests of a claim of any version.
+// requestsOf returns the requests of a claim of any version. The versions have the same fields in JSON, except that
+// v1beta1 has those of exactly in the request itself.
 func requestsOf(obj runtime.Object) ([]request, error) {
-	var out []request
+	var requests any
 	switch claim := obj.(type) {
 	case *resourcev1.ResourceClaim:
-		for _, r := range claim.Spec.Devices.Requests {
-			var alternatives request
-			for _, a := range r.FirstAvailable {
-				alternatives = append(alternatives, alternative{a.DeviceClassName, string(a.AllocationMode), a.Count})
-			}
-			if x := r.Exactly; x != nil && len(alternatives) == 0 {
-				alternatives = request{{x.DeviceClassName, string(x.AllocationMode), x.Count}}
-			}
-			out = append(out, alternatives)
-		}
+		requests = claim.Spec.Devices.Requests
 	case *resourcev1beta2.ResourceClaim:
-		for _, r := range claim.Spec.Devices.Requests {
-			var alternatives request
-			for _, a := range r.FirstAvailable {
-				alternatives = append(alternatives, alternative{a.DeviceClassName, string(a.AllocationMode), a.Count})
-			}
-			if x := r.Exactly; x != nil && len(alternatives) == 0 {
-				alternatives = request{{x.DeviceClassName, string(x.AllocationMode), x.Count}}
-			}
-			out = append(out, alternatives)
-		}
+		requests = claim.Spec.Devices.Requests
 	case *resourcev1beta1.ResourceClaim:
-		for _, r := range claim.Spec.Devices.Requests {
-			var alternatives request
-			for _, a := range r.FirstAvailable {
-				alternatives = append(alternatives, alternative{a.DeviceClassName, string(a.AllocationMode), a.Count})
-			}
-			if r.DeviceClassName != "" && len(alternatives) == 0 {
-				alternatives = request{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
-			}
-			out = append(out, alternatives)
-		}
+		requests = claim.Spec.Devices.Requests
 	default:
 		return nil, unexpected("ResourceClaim", obj)
+	}
+	data, err := json.Marshal(requests)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the requests of a claim: %w", err)
+	}
+	var decoded []struct {
+		alternative
+
+		Exactly        *alternative `json:"exactly"`
+		FirstAvailable request      `json:"firstAvailable"`
+	}
+	if err := json.Unmarshal(data, &decoded); err != nil {
+		return nil, fmt.Errorf("decoding the requests of a claim: %w", err)
+	}
+	out := make([]request, 0, len(decoded))
+	for _, r := range decoded {
+		switch {
+		case len(r.FirstAvailable) > 0:
+			out = append(out, r.FirstAvailable)
+		case r.Exactly != nil:
+			out = append(out, request{*r.Exactly})
+		case r.Class != "":
+			out = append(out, request{r.alternative})
+		}
 	}
 	return out, nil
 }
