@@ -52,6 +52,8 @@ func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
 	})
 	t.Run("a dry run charges nothing", func(t *testing.T) { checkQuotaDryRun(t, c) })
 	t.Run("custom resources", func(t *testing.T) { checkQuotaOfCustomResources(t, c) })
+	t.Run("a storm of foreign writes", func(t *testing.T) { checkQuotaInStorm(t, c) })
+	t.Run("a user in a hurry", func(t *testing.T) { checkQuotaWithHastyUser(t, c) })
 	// The last one, because a replica is missing then.
 	t.Run("one replica is killed", func(t *testing.T) { checkQuotaWithKill(t, c, replicas[0]) })
 }

@@ -57,7 +57,8 @@ func NewAccount(name string, local Local, hub Hub, workloads Workloads, o Option
 }
 
 // Decide charges demands. It returns the demands that do not fit, and the reason: a ShortError or an AwayError. Any other
-// error means that the demands that are returned could not be decided. A demand that is not returned is admitted.
+// error means that the demands that are returned could not be decided. A demand that is not returned is admitted, or has
+// ended.
 func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Outcome, error) {
 	rest, err := a.Charge(ctx, demands)
 	if err != nil || len(rest) == 0 {
