@@ -91,8 +91,9 @@ func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Out
 	return rest, Refused, &ShortError{}
 }
 
-// Charge charges the demands that fit into the allowance, in one write, and returns the others and those that have ended. An error means that none
-// of the demands is admitted. Some may have been charged all the same; their entries are removed later.
+// Charge charges the demands that fit into the allowance, in one write, and returns the others and those that have ended.
+// An error means that none of the demands is admitted. Some may have been charged all the same; their entries are removed
+// later.
 func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, error) {
 	var rest []*Demand
 	full := false
