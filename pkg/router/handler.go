@@ -12,6 +12,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
@@ -41,6 +42,8 @@ type half struct {
 	newObject      func(*admissionv1.AdmissionRequest) runtime.Object
 	dropsText      bool
 	series         func() series
+	// timeout is the registered time-out.
+	timeout time.Duration
 }
 
 // verdict is the metric label for the outcome of a request.
@@ -79,6 +82,12 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	resp, err := h.decide(ctx, ar, held)
 	if err == nil {
 		resp, err = finish(resp, ar, h.phase)
+	}
+	if timeout < h.timeout {
+		h.router.metrics.short(h)
+		if err != nil {
+			resp, err = h.denyShort(ctx, ar, timeout, err), nil
+		}
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {
 		h.reject(ctx, w, start, rej)
@@ -223,6 +232,20 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 	h.router.metrics.rejected(h, rej.reason)
 	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
 	refuse(w, rej.sentence, rej.code)
+}
+
+// denyShort returns the response to a request that could not be decided and has less than the registered time-out. Users
+// choose the time of their requests (?timeout=1s). If the failure policy decided and were Ignore, they could choose a time
+// in which a plugin cannot decide.
+func (h *half) denyShort(ctx context.Context, ar *admissionv1.AdmissionRequest, timeout time.Duration, err error) *admissionv1.AdmissionResponse {
+	if suppressed, ok := h.router.failures.Allow(); ok {
+		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and has less time than the registered time-out",
+			"timeout", timeout, "registered", h.timeout, "suppressed", suppressed)
+	}
+	return &admissionv1.AdmissionResponse{UID: ar.UID, Result: &metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout,
+		Message: fmt.Sprintf("the request could not be decided, and it has %v instead of %v: repeat it with more time: %v", timeout, h.timeout, err),
+	}}
 }
 
 // fail answers a request that could not be decided.

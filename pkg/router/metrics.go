@@ -19,6 +19,7 @@ type Metrics struct {
 	patchBytes *metrics.CounterVec
 	registered *metrics.GaugeVec
 	failures   *metrics.CounterVec
+	shorts     *metrics.CounterVec
 
 	inFlightLimit, bytes, bytesLimit *metrics.GaugeVec
 
@@ -73,6 +74,8 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		panics:     counter("panics_total", "Panics of admission services.", "service", "phase"),
 		patchBytes: counter("patch_bytes_total", "Bytes of JSON patches that were sent.", "service", "phase"),
 		failures:   counter("registration_failures_total", "Attempts to register the webhook configurations that failed."),
+		shorts: counter("short_requests_total", "Requests with less time than the registered time-out. They are denied if they cannot be decided, whatever the failure policy is.",
+			"service", "phase"),
 		registered: gauge("registered", "1 if the webhook configuration is registered as desired, by this replica or by the one that it yields to, else 0.", "type", "configuration"),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", Buckets: durationBuckets(), StabilityLevel: metrics.ALPHA,
@@ -145,6 +148,12 @@ func operationLabel(ar *admissionv1.AdmissionRequest) string {
 func (m *Metrics) rejected(h *half, reason string) {
 	if m != nil {
 		m.rejections.WithLabelValues(h.service, h.phase, reason).Inc()
+	}
+}
+
+func (m *Metrics) short(h *half) {
+	if m != nil {
+		m.shorts.WithLabelValues(h.service, h.phase).Inc()
 	}
 }
 

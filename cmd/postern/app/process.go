@@ -95,7 +95,7 @@ func (o *options) prepare() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.router, err = router.New(p.services, p.metrics, router.WithLimits(limits), router.WithPathKeys(p.pathKeys)); err != nil {
+	if p.router, err = router.New(p.services, p.metrics, router.WithLimits(limits), router.WithTimeout(d.Timeout), router.WithPathKeys(p.pathKeys)); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -149,6 +149,7 @@ func (p *process) deps() admit.Deps {
 		Authorize:         authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
 		Features:          p.features,
 		Clock:             clock.RealClock{},
+		Timeout:           p.deployment.Timeout,
 		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:           p.registry,
 		Observe:           observePlugins(p.registry),
