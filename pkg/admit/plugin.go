@@ -78,6 +78,9 @@ type Deps struct {
 	Authorize                          AuthorizeFunc
 	Features                           featuregate.FeatureGate
 	Clock                              clock.Clock
+	// Timeout is the time-out with which the webhooks are registered, or 0 if it is not known. A request may have less
+	// time: its user can shorten it (?timeout=).
+	Timeout time.Duration
 	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
 	// Flags holds the values of plugin flags, by name, and of api-server-plugins the names of the plugins.

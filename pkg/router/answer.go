@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -88,6 +89,20 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 	h.router.metrics.rejected(h, rej.reason)
 	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
 	refuse(w, rej.sentence, rej.code)
+}
+
+// denyShort returns the response to a request that could not be decided and has less than the registered time-out. Users
+// choose the time of their requests (?timeout=1s). If the failure policy decided and were Ignore, they could choose a time
+// in which a plugin cannot decide.
+func (h *half) denyShort(ctx context.Context, about *subject, timeout time.Duration, err error) *admissionv1.AdmissionResponse {
+	if suppressed, ok := h.router.failures.Allow(); ok {
+		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and has less time than the registered time-out",
+			"timeout", timeout, "registered", h.timeout, "suppressed", suppressed)
+	}
+	return &admissionv1.AdmissionResponse{UID: about.uid, Result: &metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout,
+		Message: fmt.Sprintf("the request could not be decided, and it has %v instead of %v: repeat it with more time: %v", timeout, h.timeout, err),
+	}}
 }
 
 // fail answers a request that could not be decided.

@@ -41,6 +41,8 @@ type half struct {
 	newObject      func(*admissionv1.AdmissionRequest) runtime.Object
 	dropsText      bool
 	series         func() series
+	// timeout is the registered time-out.
+	timeout time.Duration
 }
 
 // verdict is the metric label for the outcome of a request.
@@ -79,6 +81,14 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		if resp, err = finish(resp, about.uid, h.phase); err != nil {
 			held.release()
+		}
+	}
+	if timeout < h.timeout {
+		h.router.metrics.short(h)
+		if err != nil {
+			resp, err = h.denyShort(ctx, about, timeout, err), nil
+			// An AdmitFunc that has not returned still uses the lease.
+			held = &lease{half: h, source: held.source}
 		}
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {

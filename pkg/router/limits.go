@@ -53,3 +53,9 @@ type Option func(*Router)
 func WithLimits(l Limits) Option {
 	return func(r *Router) { r.limits = l }
 }
+
+// WithTimeout sets the time-out with which the webhooks are registered. A request with less time that cannot be decided is
+// denied, whatever the failure policy is. 0 means that every request has enough time.
+func WithTimeout(d time.Duration) Option {
+	return func(r *Router) { r.timeout = d }
+}

@@ -17,6 +17,7 @@ type Metrics struct {
 	rejections *metrics.CounterVec
 	panics     *metrics.CounterVec
 	patchBytes *metrics.CounterVec
+	shorts     *metrics.CounterVec
 
 	inFlightLimit, bytes, bytesLimit *metrics.GaugeVec
 
@@ -70,6 +71,8 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		rejections: counter("rejected_bodies_total", "Requests whose envelope was wrong, by reason.", "service", "phase", "reason"),
 		panics:     counter("panics_total", "Panics of admission services.", "service", "phase"),
 		patchBytes: counter("patch_bytes_total", "Bytes of JSON patches that were sent.", "service", "phase"),
+		shorts: counter("short_requests_total", "Requests with less time than the registered time-out. They are denied if they cannot be decided, whatever the failure policy is.",
+			"service", "phase"),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", Buckets: durationBuckets(), StabilityLevel: metrics.ALPHA,
 			Help: "Time from the first byte of a request to its answer, in seconds.",
@@ -140,6 +143,12 @@ func operationLabel(about *subject) string {
 func (m *Metrics) rejected(h *half, reason string) {
 	if m != nil {
 		m.rejections.WithLabelValues(h.service, h.phase, reason).Inc()
+	}
+}
+
+func (m *Metrics) short(h *half) {
+	if m != nil {
+		m.shorts.WithLabelValues(h.service, h.phase).Inc()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
@@ -26,7 +27,9 @@ type Router struct {
 	// keys returns the keys of the path segments, see WithPathKeys.
 	keys   func() [][]byte
 	limits Limits
-	slots  slots
+	// timeout is the registered time-out, see WithTimeout.
+	timeout time.Duration
+	slots   slots
 	// bodies bounds the memory of bodies, envelopes and answers. memory bounds the
 	// memory of decisions.
 	bodies, memory *budget
@@ -80,7 +83,29 @@ func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
 	} else {
 		r.metrics.start(s.Path, phase)
 	}
-	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, bound: s.Bound, newObject: s.NewObject, dropsText: s.DropsText, series: r.metrics.of(s.Path, phase)}
+	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, bound: s.Bound, newObject: s.NewObject, dropsText: s.DropsText, series: r.metrics.of(s.Path, phase), timeout: s.timeout(phase, r.timeout)}
+}
+
+// timeout returns the time-out with which a half is registered: the shortest that its configuration has, or else that of the
+// deployment.
+func (s AdmissionService) timeout(phase string, deployment time.Duration) time.Duration {
+	shortest := deployment
+	use := func(seconds *int32) {
+		if seconds != nil {
+			shortest = min(shortest, time.Duration(*seconds)*time.Second)
+		}
+	}
+	if phase == PhaseMutate && s.MutatingConfig != nil {
+		for i := range s.MutatingConfig.Webhooks {
+			use(s.MutatingConfig.Webhooks[i].TimeoutSeconds)
+		}
+	}
+	if phase == PhaseValidate && s.ValidatingConfig != nil {
+		for i := range s.ValidatingConfig.Webhooks {
+			use(s.ValidatingConfig.Webhooks[i].TimeoutSeconds)
+		}
+	}
+	return shortest
 }
 
 func admitAll(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

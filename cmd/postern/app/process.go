@@ -94,7 +94,7 @@ func (o *options) prepare() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.router, err = router.New(p.services, router.NewMetrics(p.registry), router.WithLimits(limits), router.WithPathKeys(p.pathKeys)); err != nil {
+	if p.router, err = router.New(p.services, router.NewMetrics(p.registry), router.WithLimits(limits), router.WithTimeout(d.Timeout), router.WithPathKeys(p.pathKeys)); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -148,6 +148,7 @@ func (p *process) deps() admit.Deps {
 		Authorize:         authorization.Cached(authorization.New(p.cluster.client), p.authorizationTTL, clock.RealClock{}),
 		Features:          p.features,
 		Clock:             clock.RealClock{},
+		Timeout:           p.deployment.Timeout,
 		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:           p.registry,
 		Observe:           observePlugins(p.registry),

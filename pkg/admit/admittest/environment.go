@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -169,7 +170,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 	return admit.Deps{
 		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, CustomInformers: e.CustomInformers,
 		OptionalInformers: e.CustomInformers, RESTMapper: e.Mapper,
-		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock,
+		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock, Timeout: 10 * time.Second,
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil
 }

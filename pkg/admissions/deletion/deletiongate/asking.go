@@ -192,7 +192,7 @@ func (k *keeper) askBackend(ctx context.Context, g *gate, q *deletionv1alpha1.Re
 	}
 	start := k.clock.Now()
 	got, err := g.backend.ask(ctx, q)
-	if err != nil && (ctx.Err() != nil || errors.Is(err, errNoSlot)) {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errNoTime)) {
 		return resultWaiting, "the backend of the gate has not answered yet", noReply
 	}
 	k.reporter.asked(g, q.Action, k.clock.Since(start), err)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	servers "github.com/postern-dev/postern/internal/backend"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 
@@ -31,9 +32,10 @@ const (
 	maxMessage = 256
 )
 
-// errNoSlot means that the backend was not asked, because earlier requests to it took all the time. Users cause requests, so
-// it is no failure of the backend.
-var errNoSlot = errors.New("too many requests wait for the backend")
+// errNoTime means that the backend did not answer in the time of the request, which is shorter than its timeout, or was not
+// asked because earlier requests took that time. Users cause requests and choose their time, so it is no failure of the
+// backend.
+var errNoTime = errors.New("the request has too little time for the backend")
 
 // backend is a client of the server that decides for a gate.
 type backend struct {
@@ -61,16 +63,25 @@ func question(g *gate, action deletionv1alpha1.Action, pod *corev1.Pod, since ti
 }
 
 // ask sends a review until the backend answers, at most attempts times and within the timeout. It returns the error of the
-// last attempt.
+// last attempt, or errNoTime.
 func (b *backend) ask(ctx context.Context, q *deletionv1alpha1.Request) (*deletionv1alpha1.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
 	select {
 	case b.slots <- struct{}{}:
 		defer func() { <-b.slots }()
 	case <-ctx.Done():
-		return nil, errNoSlot
+		return nil, errNoTime
 	}
+	short := !servers.HasTime(ctx, b.timeout)
+	answer, err := b.askWithin(ctx, q)
+	if err != nil && short && (ctx.Err() != nil || servers.TimedOut(err)) {
+		err = errNoTime
+	}
+	return answer, err
+}
+
+func (b *backend) askWithin(ctx context.Context, q *deletionv1alpha1.Request) (*deletionv1alpha1.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
 	body, err := json.Marshal(&deletionv1alpha1.DeletionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: deletionv1alpha1.APIVersion, Kind: deletionv1alpha1.Kind}, Request: q,
 	})

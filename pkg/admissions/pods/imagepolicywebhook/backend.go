@@ -28,6 +28,7 @@ const (
 	// closedIdle is the text of an error of net/http that is not exported: the backend closed an idle connection while
 	// the request was sent on it. net/http repeats only requests without a body.
 	closedIdle = "http: server closed idle connection"
+	retryAfter = "Retry-After"
 	// maxRedirects is the limit of net/http.
 	maxRedirects = 10
 )
@@ -108,15 +109,10 @@ func (b *backend) review(ctx context.Context, spec imagepolicyv1alpha1.ImageRevi
 			return nil, err
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause || !sleep(ctx, pause) {
-			return nil, &noTimeError{err}
+			return nil, err
 		}
 	}
 }
-
-// noTimeError is the error of the last attempt, if there was no time for another one.
-type noTimeError struct{ error }
-
-func (e *noTimeError) Unwrap() error { return e.error }
 
 // pauseAfter returns the time until the next attempt, and whether there is one.
 func pauseAfter(err error, backoff *wait.Backoff) (time.Duration, bool) {
@@ -174,7 +170,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// bounded limits the size of answers. An answer may repeat the review, so its limit depends on the size of the request.
+// bounded limits the size of answers, and the rate of retries to one per second. An answer may repeat the review, so its limit
+// depends on the size of the request.
 type bounded struct{ next http.RoundTripper }
 
 // maxStatus is the limit for the part of an answer that does not repeat the review, in bytes.
@@ -184,6 +181,10 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
+	}
+	// client-go does not report this header, although it asks for a retry.
+	if resp.Header.Get(retryAfter) == "0" {
+		resp.Header.Set(retryAfter, "1")
 	}
 	resp.Body = &limitedBody{ReadCloser: resp.Body, left: maxStatus + 4*max(req.ContentLength, 0)}
 	return resp, nil

@@ -107,20 +107,20 @@ func TestBackendThatHangs(t *testing.T) {
 	}
 }
 
-// hangTime is the time of a request to a backend that hangs. A fifth of it remains for the decision without the backend, which
-// a busy machine may delay.
+// hangTime is the time of a request to a backend that hangs. Three tenths remain for the decision without the backend,
+// which a busy machine may delay.
 const hangTime = 4 * time.Second
 
 func decidesInTime(t *testing.T, s *server) {
 	t.Helper()
 	ctx := within(t, hangTime)
-	contains(t, denial(t, s.plugin(t, "")(ctx, podWith("a"))), "context deadline exceeded")
+	contains(t, denial(t, s.registered(t, "", hangTime)(ctx, podWith("a"))), "context deadline exceeded")
 	if ctx.Err() != nil {
 		t.Error("The plugin decided after the deadline of the request")
 	}
 
 	ctx = within(t, hangTime)
-	admitted(t, s.plugin(t, "defaultAllow: true")(ctx, podWith("a")))
+	admitted(t, s.registered(t, "defaultAllow: true", hangTime)(ctx, podWith("a")))
 	if ctx.Err() != nil {
 		t.Error("The plugin decided after the deadline of the request")
 	}
@@ -132,7 +132,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	s := serve(t, answer("no review"))
 	for _, fields := range []string{"", "defaultAllow: true"} {
 		registry := metrics.NewKubeRegistry()
-		h, err := newPlugin(t, registry, s.kubeconfig(), fields)
+		h, err := newPlugin(t, registry, s.kubeconfig(), fields, long)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,24 +275,28 @@ func TestSharedCall(t *testing.T) {
 	}
 }
 
-// TestAnotherDeadline joins a call that ends with the deadline of an earlier request.
+// TestAnotherDeadline joins the review of a request that ends before it. The review has a time of its own.
 func TestAnotherDeadline(t *testing.T) {
 	var calls atomic.Int32
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 {
-			hang(r)
-			return
-		}
+	release := make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		<-release
 		fmt.Fprint(w, yes)
 	})
 	validate := s.plugin(t, "")
-	first := make(chan error, 1)
+	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { first <- validate(within(t, 3*time.Second), podWith("a")) }()
 	for calls.Load() == 0 && len(first) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	admitted(t, validate(within(t, long), podWith("a")))
+	go func() { second <- validate(within(t, long), podWith("a")) }()
 	denial(t, <-first)
+	close(release)
+	admitted(t, <-second)
+	if got := calls.Load(); got != 1 {
+		t.Errorf("Got %d calls of the backend, want 1", got)
+	}
 }
 
 // TestWaitingRequestsAreBounded fills the bound with requests for a backend that hangs. More requests fail, whatever
@@ -403,7 +407,7 @@ func TestPlainHTTP(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	write(t, file, `{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: "`+s.URL+`"}}],
 		users: [{name: x, user: {token: secret}}], contexts: [{name: x, context: {cluster: x, user: x}}]}`)
-	h, err := newPlugin(t, nil, file, "")
+	h, err := newPlugin(t, nil, file, "", long)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +435,7 @@ func TestKubeconfigMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			write(t, s.kubeconfig(), tc.content)
-			_, err := newPlugin(t, nil, s.kubeconfig(), "")
+			_, err := newPlugin(t, nil, s.kubeconfig(), "", long)
 			if err == nil {
 				t.Fatal("The plugin started")
 			}

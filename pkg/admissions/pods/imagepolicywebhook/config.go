@@ -22,6 +22,8 @@ type config struct {
 		DenyTTL      int64 `json:"denyTTL"`
 		RetryBackoff int64 `json:"retryBackoff"`
 		DefaultAllow bool  `json:"defaultAllow"`
+		// ReviewImageVolumes is not in kube-apiserver's configuration.
+		ReviewImageVolumes bool `json:"reviewImageVolumes"`
 	} `json:"imagePolicy"`
 	// Selectors is the configuration of PodNodeSelector. In the oldest form of the configuration file both plugins
 	// read the whole file.
@@ -33,6 +35,7 @@ type settings struct {
 	kubeconfig                      string
 	allowTTL, denyTTL, retryBackoff time.Duration
 	defaultAllow                    bool
+	reviewImageVolumes              bool
 }
 
 func load(data []byte) (settings, error) {
@@ -44,7 +47,7 @@ func load(data []byte) (settings, error) {
 		return settings{}, err
 	}
 	p := c.ImagePolicy
-	s := settings{kubeconfig: p.KubeConfigFile, defaultAllow: p.DefaultAllow}
+	s := settings{kubeconfig: p.KubeConfigFile, defaultAllow: p.DefaultAllow, reviewImageVolumes: p.ReviewImageVolumes}
 	if s.kubeconfig == "" {
 		return s, admit.InvalidField(unversioned.ImagePolicyField+".kubeConfigFile", "it is required")
 	}
@@ -84,7 +87,7 @@ func decode(data []byte) (config, error) {
 	}
 	if policy, ok := given[unversioned.ImagePolicyField].(map[string]any); ok {
 		given[unversioned.ImagePolicyField], err = unversioned.Canonical(policy, unversioned.ImagePolicyField+".",
-			"kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow")
+			"kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow", "reviewImageVolumes")
 		if err != nil {
 			return config{}, err
 		}

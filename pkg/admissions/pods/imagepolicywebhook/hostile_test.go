@@ -3,6 +3,7 @@ package imagepolicywebhook_test
 import (
 	"compress/gzip"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime"
@@ -12,33 +13,37 @@ import (
 	"time"
 )
 
-// TestRetryAfter has a backend that is busy more often than there are attempts.
+// TestRetryAfter has a backend that is busy more often than there are attempts. With a number of seconds, any error is
+// repeated and does not count as an attempt. 0 counts as 1, so that no request is repeated without a pause.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
-	for seconds, tc := range map[string]struct {
-		calls int32
-		least time.Duration
-	}{
-		"1": {7, 6 * time.Second}, // it does not count as an attempt
-		"0": {5, 0}, "-1": {5, 0}, "soon": {5, 0}, "99999999999999999999": {5, 0},
+	for seconds, want := range map[string]map[int]int32{
+		"0": {429: 7, 503: 7}, "1": {429: 7, 503: 7},
+		"-1": {429: 5, 503: 1}, "soon": {429: 5, 503: 1}, "99999999999999999999": {429: 5, 503: 1},
 	} {
-		t.Run(seconds, func(t *testing.T) {
-			t.Parallel()
-			var calls atomic.Int32
-			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				if calls.Add(1) == 7 {
-					fmt.Fprint(w, yes)
-					return
+		for code, want := range want {
+			t.Run(fmt.Sprint(seconds, " ", code), func(t *testing.T) {
+				t.Parallel()
+				var calls atomic.Int32
+				s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+					if calls.Add(1) == 7 {
+						fmt.Fprint(w, yes)
+						return
+					}
+					w.Header().Set("Retry-After", seconds)
+					w.WriteHeader(code)
+				})
+				start := time.Now()
+				err := s.plugin(t, "")(within(t, long), podWith("a"))
+				least := time.Duration(0)
+				if want == 7 {
+					least = 6 * time.Second
 				}
-				w.Header().Set("Retry-After", seconds)
-				w.WriteHeader(http.StatusTooManyRequests)
+				if took := time.Since(start); calls.Load() != want || took < least || (err == nil) != (want == 7) {
+					t.Errorf("Got %v after %d calls in %v, want %d calls in %v at least", err, calls.Load(), took, want, least)
+				}
 			})
-			start := time.Now()
-			err := s.plugin(t, "")(within(t, long), podWith("a"))
-			if took := time.Since(start); calls.Load() != tc.calls || took < tc.least || (err == nil) != (tc.calls == 7) {
-				t.Errorf("Got %v after %d calls in %v, want %d calls in %v at least", err, calls.Load(), took, tc.calls, tc.least)
-			}
-		})
+		}
 	}
 }
 
@@ -144,6 +149,44 @@ func TestAShortRequestIsNotAdmitted(t *testing.T) {
 			}
 			contains(t, denial(t, validate(within(t, long), podWith("b"))), "no")
 			undecided(t, <-short)
+		})
+	}
+}
+
+// TestTheFirstRequestIsShort has a user choose a time for the first request after a start (?timeout=). The backend would deny
+// the pod, but needs longer. A request of another user, with all the time, shares the review of the short request.
+func TestTheFirstRequestIsShort(t *testing.T) {
+	t.Parallel()
+	for asked, answers := range map[time.Duration]time.Duration{
+		2 * time.Second: 2 * time.Second, 6 * time.Second: 5500 * time.Millisecond, 7 * time.Second: 8 * time.Second, 9 * time.Second: 8 * time.Second,
+	} {
+		t.Run(asked.String(), func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				calls.Add(1)
+				select {
+				case <-time.After(answers):
+					fmt.Fprint(w, no)
+				case <-r.Context().Done():
+				}
+			})
+			// The router's deadline is earlier than that of the API server.
+			ofRouter := asked - min(asked/10, 500*time.Millisecond)
+			undecided(t, s.registered(t, "defaultAllow: true", 10*time.Second)(within(t, ofRouter), podWith("a")))
+
+			validate := s.plugin(t, "defaultAllow: true")
+			calls.Store(0)
+			short := make(chan error, 1)
+			go func() { short <- validate(within(t, ofRouter), podWith("a")) }()
+			for calls.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			contains(t, denial(t, validate(within(t, long), podWith("a"))), "no")
+			if <-short == nil {
+				t.Error("The pod was admitted")
+			}
 		})
 	}
 }

@@ -2,12 +2,12 @@
 package imagepolicywebhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -30,6 +30,8 @@ const (
 	annotationPart = ".image-policy.k8s.io/"
 	// failedOpen is the audit annotation of a pod that was admitted although the backend failed.
 	failedOpen = "failed-open"
+	// defaultTimeout is the time-out of a webhook that is registered without one.
+	defaultTimeout = 10 * time.Second
 )
 
 // Plugin is ImagePolicyWebhook.
@@ -59,7 +61,10 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 			klog.FromContext(ctx).Info("The certificate of the image policy backend is not verified: whoever controls the network decides which images run", "plugin", "ImagePolicyWebhook")
 		})
 	}
-	p := &plugin{verdicts: newVerdicts(b, s, d.Clock), defaultAllow: s.defaultAllow, logged: rate.Sometimes{Interval: time.Second}}
+	p := &plugin{
+		verdicts:     newVerdicts(b, s, d.Clock, cmp.Or(d.Timeout, defaultTimeout)),
+		defaultAllow: s.defaultAllow, reviewImageVolumes: s.reviewImageVolumes, logged: rate.Sometimes{Interval: time.Second},
+	}
 	p.failures = metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "postern", Subsystem: "image_policy", Name: "backend_failures_total",
 		Help:           "Requests that the backend of ImagePolicyWebhook did not review, by whether they were admitted.",
@@ -72,26 +77,21 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 }
 
 type plugin struct {
-	verdicts     *verdicts
-	defaultAllow bool
-	failures     *metrics.CounterVec
+	verdicts                         *verdicts
+	defaultAllow, reviewImageVolumes bool
+	failures                         *metrics.CounterVec
 	// logged bounds the log lines about failures.
 	logged rate.Sometimes
-	// mostTime is the most time that a request had, in nanoseconds.
-	mostTime atomic.Int64
 }
 
 // validate denies a pod with an image that the backend denies. Every update is reviewed, even if it changes no image.
 func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
-	short := p.isShort(ctx)
-	status, err := p.verdicts.of(ctx, specOf(r, pod))
+	status, err := p.verdicts.of(ctx, specOf(r, pod, p.reviewImageVolumes))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("asking the image policy backend: %w", ctx.Err())
 	case errors.Is(err, errBusy):
 		return err
-	case err != nil && short && p.defaultAllow:
-		return fmt.Errorf("the request has less time than others, so the image policy backend has not failed: %w", err)
 	case err != nil:
 		return p.failed(ctx, r, err)
 	}
@@ -112,33 +112,19 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	return admit.Forbidden(r, errors.New("one or more images rejected by webhook backend"))
 }
 
-// isShort reports whether a request has less than half of the time that others had. Its sender limits it (?timeout=1s), so
-// that a backend which needs longer must not count as one that failed: kube-apiserver would not store the pod in the end, but
-// Postern decides before the end.
-func (p *plugin) isShort(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return false
-	}
-	left := int64(time.Until(deadline))
-	for {
-		most := p.mostTime.Load()
-		if left <= most {
-			return left < most/2
-		}
-		if p.mostTime.CompareAndSwap(most, left) {
-			return false
-		}
-	}
-}
-
-// failed decides about a pod that the backend did not review.
+// failed decides about a pod that the backend did not review. The creator of a pod chooses the time of the request
+// (?timeout=1s), so defaultAllow does not apply to a request that is shorter than a review.
 func (p *plugin) failed(ctx context.Context, r *admit.Request, err error) error {
-	p.failures.WithLabelValues(strconv.FormatBool(p.defaultAllow)).Inc()
+	_, short := errors.AsType[*shortError](err)
+	admitted := p.defaultAllow && !short
+	p.failures.WithLabelValues(strconv.FormatBool(admitted)).Inc()
 	p.logged.Do(func() {
-		klog.FromContext(ctx).Error(err, "The image policy backend failed", "admitted", p.defaultAllow)
+		klog.FromContext(ctx).Error(err, "The image policy backend did not review a pod", "admitted", admitted, "shortRequest", short, "timeOfReview", p.verdicts.reviewTime)
 	})
-	if p.defaultAllow {
+	if p.defaultAllow && short {
+		return fmt.Errorf("the request has less time than a review by the image policy backend, %v, so it is not admitted without one: %w", p.verdicts.reviewTime, err)
+	}
+	if admitted {
 		r.Audit(failedOpen, "true")
 		return nil
 	}
@@ -150,8 +136,8 @@ func (p *plugin) failed(ctx context.Context, r *admit.Request, err error) error 
 }
 
 // specOf returns the review of a pod. As in kube-apiserver, the images of init containers follow those of containers,
-// and an image may occur more than once.
-func specOf(r *admit.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReviewSpec {
+// and an image may occur more than once. The images of volumes are last, if they are reviewed.
+func specOf(r *admit.Request, pod *corev1.Pod, volumes bool) imagepolicyv1alpha1.ImageReviewSpec {
 	spec := imagepolicyv1alpha1.ImageReviewSpec{Namespace: r.Namespace}
 	add := func(image string) {
 		spec.Containers = append(spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: image})
@@ -166,6 +152,11 @@ func specOf(r *admit.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReviewSp
 		}
 		for i := range pod.Spec.InitContainers {
 			add(pod.Spec.InitContainers[i].Image)
+		}
+		for i := range pod.Spec.Volumes {
+			if image := pod.Spec.Volumes[i].Image; volumes && image != nil {
+				add(image.Reference)
+			}
 		}
 	}
 	for key, value := range pod.Annotations {

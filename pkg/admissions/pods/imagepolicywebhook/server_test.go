@@ -157,19 +157,26 @@ users: [{name: postern, user: {client-certificate: client.crt, client-key: clien
 contexts: [{name: backend, context: {cluster: backend, user: postern}}]}`
 }
 
-// plugin starts the plugin with this backend and further fields of its configuration.
+// plugin starts the plugin with this backend and further fields of its configuration. The time-out of the webhook is long.
 func (s *server) plugin(t *testing.T, fields string) admit.Func {
 	t.Helper()
-	h, err := newPlugin(t, nil, s.kubeconfig(), fields)
+	return s.registered(t, fields, long)
+}
+
+// registered starts the plugin for webhooks with another time-out.
+func (s *server) registered(t *testing.T, fields string, timeout time.Duration) admit.Func {
+	t.Helper()
+	h, err := newPlugin(t, nil, s.kubeconfig(), fields, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h.Validate
 }
 
-func newPlugin(t *testing.T, registry metrics.KubeRegistry, kubeconfig, fields string) (admit.Handler, error) {
+// newPlugin starts the plugin, for webhooks that are registered with a time-out.
+func newPlugin(t *testing.T, registry metrics.KubeRegistry, kubeconfig, fields string, registered time.Duration) (admit.Handler, error) {
 	t.Helper()
-	deps := admit.Deps{Metrics: registry, Clock: clock.RealClock{}, Go: func(f func(context.Context)) { f(admittest.Context(t)) }}
+	deps := admit.Deps{Timeout: registered, Metrics: registry, Clock: clock.RealClock{}, Go: func(f func(context.Context)) { f(admittest.Context(t)) }}
 	return imagepolicywebhook.Plugin.New(deps, fmt.Appendf(nil, "imagePolicy: {kubeConfigFile: %q, retryBackoff: 1, %s}", kubeconfig, fields))
 }
 

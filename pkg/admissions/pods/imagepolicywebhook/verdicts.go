@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,6 +22,9 @@ const (
 	// maxWaiting bounds the requests that wait for the backend, so that a backend that does not answer leaves most of
 	// the default of --max-requests-inflight to other requests.
 	maxWaiting = 200
+	// maxReserve is the part of a long time-out that is left for the rest of a request: the deadline of the router, the
+	// plugins before and after this one, and the answer. Of a shorter time-out it is three tenths.
+	maxReserve = 1500 * time.Millisecond
 )
 
 // errBusy is our own limit, not a failure of the backend. defaultAllow must not apply, because the sender of many
@@ -33,7 +35,10 @@ var errBusy = fmt.Errorf("%d requests wait for the image policy backend already"
 type verdicts struct {
 	backend           *backend
 	allowTTL, denyTTL time.Duration
-	cached            *cache.LRUExpireCache
+	// reviewTime is the time of each review with all its retries, whatever time its request has. A backend that does not
+	// answer in less time has not failed.
+	reviewTime time.Duration
+	cached     *cache.LRUExpireCache
 	// waiting has an item for each request that waits for the backend.
 	waiting chan struct{}
 
@@ -55,13 +60,13 @@ type question struct {
 	// cancel ends the review. It is called when no request waits any more.
 	cancel  context.CancelFunc
 	waiting int
-	// deadline is that of the request that began the review.
-	deadline time.Time
 }
 
-func newVerdicts(b *backend, s settings, c clock.PassiveClock) *verdicts {
+// newVerdicts returns an empty cache. registered is the time-out of the webhooks.
+func newVerdicts(b *backend, s settings, c clock.PassiveClock, registered time.Duration) *verdicts {
 	return &verdicts{
 		backend: b, allowTTL: s.allowTTL, denyTTL: s.denyTTL, cached: cache.NewLRUExpireCacheWithClock(cacheSize, c),
+		reviewTime: registered - min(registered*3/10, maxReserve),
 		waiting: make(chan struct{}, maxWaiting), asked: map[key]*question{},
 	}
 }
@@ -84,38 +89,41 @@ func (v *verdicts) of(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewS
 	default:
 		return nil, errBusy
 	}
-	ctx, cancel := withReserve(ctx)
+	wait, short := v.timeOf(ctx)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	for {
-		status, again, err := v.await(ctx, k, spec)
-		if again && ctx.Err() == nil {
-			continue
-		}
-		return status, err
+	status, err := v.await(ctx, k, spec)
+	if err != nil && short {
+		err = &shortError{err}
 	}
+	return status, err
 }
 
-// withReserve returns a context that ends before the deadline of the request. So defaultAllow decides about a backend
-// that does not answer, and later plugins have time.
-func withReserve(ctx context.Context) (context.Context, context.CancelFunc) {
+// shortError is the error of a request that had less time than a review, so that the backend has not failed.
+type shortError struct{ error }
+
+func (e *shortError) Unwrap() error { return e.error }
+
+// timeOf returns how long a request waits for its verdict, and whether this is less than the time of a review. A reserve
+// remains for the decision without a verdict, and for later plugins.
+func (v *verdicts) timeOf(ctx context.Context) (wait time.Duration, short bool) {
 	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithTimeout(ctx, requestTimeout)
+	left := time.Until(deadline)
+	if !ok || left >= v.reviewTime {
+		return v.reviewTime, false
 	}
-	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, time.Second)))
+	return left - min(left/5, time.Second), true
 }
 
-// await joins the review with this key, or begins it. It returns true if the review had less time than this request has.
-func (v *verdicts) await(ctx context.Context, k key, spec imagepolicyv1alpha1.ImageReviewSpec) (status *imagepolicyv1alpha1.ImageReviewStatus, again bool, err error) {
+// await joins the review with this key, or begins it.
+func (v *verdicts) await(ctx context.Context, k key, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	q := v.join(ctx, k, spec)
 	defer v.leave(k, q)
 	select {
 	case <-q.done:
-		_, noTime := errors.AsType[*noTimeError](q.err)
-		deadline, _ := ctx.Deadline()
-		return q.status, (noTime || errors.Is(q.err, context.DeadlineExceeded)) && deadline.After(q.deadline), q.err
+		return q.status, q.err
 	case <-ctx.Done():
-		return nil, false, fmt.Errorf("the image policy backend did not answer: %w", ctx.Err())
+		return nil, fmt.Errorf("the image policy backend did not answer: %w", ctx.Err())
 	}
 }
 
@@ -124,11 +132,10 @@ func (v *verdicts) join(ctx context.Context, k key, spec imagepolicyv1alpha1.Ima
 	defer v.mu.Unlock()
 	q := v.asked[k]
 	if q == nil {
-		deadline, _ := ctx.Deadline()
-		q = &question{done: make(chan struct{}), deadline: deadline}
-		// The review continues for the other requests if this request is canceled.
+		q = &question{done: make(chan struct{})}
+		// The review continues for the other requests if this request ends.
 		var reviewing context.Context
-		reviewing, q.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		reviewing, q.cancel = context.WithTimeout(context.WithoutCancel(ctx), v.reviewTime)
 		v.asked[k] = q
 		go v.ask(reviewing, k, q, spec)
 	}

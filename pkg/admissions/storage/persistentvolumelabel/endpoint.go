@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/postern-dev/postern/internal/backend"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -136,10 +137,10 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 		labels, _ := found.(map[string]string)
 		return labels, nil
 	}
+	short := !backend.HasTime(ctx, e.timeout)
 	labels, err := e.ask(ctx, id)
 	switch {
-	// After the deadline of the admission request the API server no longer waits for an answer.
-	case err != nil && e.ignore && ctx.Err() == nil:
+	case err != nil && e.ignore && ctx.Err() == nil && (!short || !backend.TimedOut(err)):
 		klog.FromContext(ctx).Error(err, "The endpoint of labels failed, so a volume has none", "volumeHandle", id.handle)
 		r.Warn("the zone and the region of the volume could not be looked up, so it has no labels for them")
 		return nil, nil
