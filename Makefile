@@ -3,7 +3,8 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The version of binary, image and chart. The file VERSION is its only place; tests compare the chart and the changelog.
 TAG := $(shell cat VERSION)
-GO_BUILD := go build -trimpath -ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)"
+# A compiler that collects its garbage rarely takes a fifth less CPU.
+GO_BUILD := env GOGC=400 GOMEMLIMIT=2GiB go build -trimpath -ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)"
 BUILD := env CGO_ENABLED=0 $(GO_BUILD) -o bin/postern ./cmd/postern
 
 # The platforms of the image, and those of the binaries of a release. RELEASE is the folder of the release.
