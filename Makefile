@@ -30,13 +30,9 @@ GO_TEST := env CGO_ENABLED=$(if $(DETECT),1,0) go test $(DETECT)
 # These programs find the sources beside their own.
 WITH_SOURCES := -trimpath=false
 
-# The packages of this module that start goroutines or share memory between them. make test tests them with the race
-# detector, make test-all every package.
-CONCURRENT := cmd/postern/app internal/buffers internal/fleetquota/... internal/footprint internal/kinds/podusage \
-	internal/patch internal/plainjson internal/sparselog pkg/admit pkg/admit/admittest pkg/admit/intree pkg/certs pkg/router/... \
-	pkg/admissions/deletion/... pkg/admissions/events/... pkg/admissions/fleetquota/... pkg/admissions/quota/... \
-	pkg/admissions/namespaces/namespaceautoprovision pkg/admissions/ownership/... \
-	$(addprefix pkg/admissions/pods/,imagepolicywebhook initialresources/... podpreset)
+# The packages of this module, with their tests, that start goroutines, share memory between them, or use package unsafe. make
+# test tests them with the race detector, make test-all every package.
+CONCURRENT = $(shell grep -rlE '\bgo func|\.Go\b|\b(sync|atomic|unsafe)\.' --include='*.go' cmd pkg internal | xargs -n1 dirname | sort -u)
 
 # All Go modules of this repository that contain code. The modules that need a control plane or kube-apiserver's
 # sources have their own targets. The target unit tests the other modules.
@@ -150,15 +146,17 @@ tidy: ## Fail if go mod tidy would change a module
 
 .PHONY: unit
 # The tests of installer/image build the program again, which takes seconds after the first build, and minutes before it.
+# Some tests wait, so four run at the same time.
 unit: build ## Unit tests, those of concurrent packages with the race detector [DETECT=-race: all of them]
 	@command -v prometheus >/dev/null || \
 		echo "unit: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
 	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
+	@test "$$(id -u)" = 0 || echo "unit: this is not root, so the survival of Postern with little memory is NOT tested"
 ifeq ($(DETECT),)
-	CGO_ENABLED=1 go test -race $(CONCURRENT:%=./%)
-	@go list $(CONCURRENT:%=./%) | sort >bin/concurrent; go list ./... | sort | comm -23 - bin/concurrent | xargs go test
+	CGO_ENABLED=1 go test -p 4 -race $(CONCURRENT:%=./%)
+	@go list $(CONCURRENT:%=./%) | sort >bin/concurrent; go list ./... | sort | comm -23 - bin/concurrent | xargs go test -p 4
 else
-	$(GO_TEST) ./...
+	$(GO_TEST) -p 4 ./...
 endif
 	@set -e; for module in $(filter-out .,$(UNIT_MODULES)); do echo "unit $$module"; (cd $$module && $(GO_TEST) ./...); done
 
