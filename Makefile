@@ -1,21 +1,38 @@
 # Tools, each run by the go command at exactly this version.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# The version that this build reports.
-TAG := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-GO_BUILD := go build -trimpath -ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)"
+# The version of binary, image and chart. The file VERSION is its only place; tests compare the chart and the changelog.
+TAG := $(shell cat VERSION)
+# A compiler that collects its garbage rarely takes a fifth less CPU.
+GO_BUILD := env GOGC=400 GOMEMLIMIT=2GiB go build -trimpath -ldflags "-s -w -X github.com/postern-dev/postern/cmd/postern/app.Version=$(TAG)"
 BUILD := env CGO_ENABLED=0 $(GO_BUILD) -o bin/postern ./cmd/postern
 
 # The platforms of the image, and those of the binaries of a release. RELEASE is the folder of the release.
 IMAGE_PLATFORMS := linux-amd64 linux-arm64
 RELEASE_PLATFORMS := $(IMAGE_PLATFORMS) darwin-amd64 darwin-arm64
 RELEASE ?= bin/release
+# The processor of this machine, which the image of make cluster is for.
+ARCH = $(shell go env GOARCH)
 # The time that is written where a time must be written: that of the commit.
 MAKE_IMAGE := env SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) bin/image
 
 # Flags of run and demo: PLUGINS=A,B replaces the plugins that the examples need, CONFIG is the path of an
 # AdmissionConfiguration, and VERSION is the version of Kubernetes.
 DEMO_FLAGS := $(if $(PLUGINS),-plugins=$(PLUGINS)) $(if $(CONFIG),-config=$(CONFIG)) $(if $(VERSION),-version=$(VERSION))
+
+# The same flags everywhere, so that no package is compiled twice: make run compiles most packages of the tests. Lint
+# includes vet.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -vet=off)
+# DETECT=-race turns the race detector on where it is off by default. It needs cgo.
+GO_TEST_IN := env CGO_ENABLED=$(if $(DETECT),1,0) go test -C
+GO_TEST := env CGO_ENABLED=$(if $(DETECT),1,0) go test $(DETECT)
+# These programs find the sources beside their own.
+WITH_SOURCES := -trimpath=false
+
+# The packages of this module, with their tests, that start goroutines, share memory between them, or use package unsafe. make
+# test tests them with the race detector, make test-all every package.
+CONCURRENT = $(shell grep -rlE '\bgo func|\.Go\b|\b(sync|atomic|unsafe)\.' --include='*.go' cmd pkg internal | xargs -n1 dirname | sort -u)
 
 # All Go modules of this repository that contain code. The modules that need a control plane or kube-apiserver's
 # sources have their own targets. The target unit tests the other modules.
@@ -33,6 +50,9 @@ REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --sec
 # Postern serves kinds that were removed from Kubernetes in its own API groups.
 REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodSecurityPolicy/cluster,settings.k8s.io/PodPreset=settings.postern.dev/v1alpha1/podpresets/PodPreset/namespaced
 BUILT_PLUGINS := $$(bin/postern --help | sed -n 's/.* Plugins: \(.*\)\.$$/\1/p' | tr -d ' ')
+
+# Tests of a control plane mostly wait, so more of them run at the same time than there are processors. Each has its own.
+E2E_FLAGS := -p 2 -parallel 3 -timeout 30m
 
 # Ignore a go.work in a parent folder.
 export GOWORK := off
@@ -53,16 +73,17 @@ demo: bin/demo ## The same, but stop; succeed if every example ended as its file
 # The go command decides whether bin/demo is up to date.
 .PHONY: bin/demo
 bin/demo:
-	@go build -C test/demo -o "$(CURDIR)/$@" .
+	@go build -C test/demo $(WITH_SOURCES) -o "$(CURDIR)/$@" .
 
 .PHONY: cluster
-cluster: image bin/helm bin/cluster ## A cluster with a real node, Postern from its image and chart, and the examples (Linux, root)
+cluster: bin/linux-$(ARCH)/postern bin/image bin/helm bin/cluster ## A cluster with a real node, Postern from its image and chart, and the examples (Linux, root)
+	$(MAKE_IMAGE) archive -version $(TAG) -to bin/cluster-image.tar $<
 	@exec bin/cluster
 
 # The go command decides whether they are up to date.
 .PHONY: bin/cluster bin/node bin/helm
 bin/cluster bin/node:
-	@go build -C test/node -o "$(CURDIR)/$@" ./cmd/$(notdir $@)
+	@go build -C test/node $(WITH_SOURCES) -o "$(CURDIR)/$@" ./cmd/$(notdir $@)
 bin/helm:
 	@go build -C test/helm -o "$(CURDIR)/$@" helm.sh/helm/v3/cmd/helm
 
@@ -73,29 +94,71 @@ build: ## Build bin/postern
 	$(BUILD)
 
 .PHONY: test
-test: lint unit parity conformance e2e node demo ## Everything that has to pass
+test: lint verify unit parity conformance e2e demo ## What a change needs to be trusted; it ends with what it leaves out
+	@echo "make test has passed. It leaves out the following, which make test-all includes:"
+	@test -n "$(DETECT)" || echo "  make unit e2e DETECT=-race  the race detector in every package and in the end-to-end tests"
+	@echo "  make node                   the image and the chart on a real node (Linux, root)"
+	@echo "  make soak                   rollouts, CA rotations and kills under load, 13 minutes"
+	@echo "  make upstream-quota         Kubernetes' own tests of ResourceQuota"
+	@echo "  make tidy                   whether go mod tidy would change a module"
+
+.PHONY: test-all
+test-all: ## Everything
+	@$(MAKE) --no-print-directory test DETECT=-race
+	@$(MAKE) --no-print-directory tidy node soak upstream-quota
+	@echo "make test-all has passed."
 
 .PHONY: lint
-lint: ## Lint every module
-	@set -e; for module in $(MODULES); do echo "lint $$module"; \
-		(cd $$module && go run $(GOLANGCI_LINT) run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...); done
+# One process loads the packages of all modules once.
+lint: bin/go.work ## Lint every module
+	GOWORK="$(CURDIR)/bin/go.work" go run $(GOLANGCI_LINT) run --allow-parallel-runners --config .golangci.yml $(MODULES:%=%/...)
+
+bin/go.work: $(MODULES:%=%/go.mod)
+	@mkdir -p bin && rm -f $@ && GOWORK="$(CURDIR)/$@" go work init $(MODULES)
 
 .PHONY: fmt
 fmt: ## Format every module
 	@set -e; for module in $(MODULES); do echo "fmt $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) fmt --config "$(CURDIR)/.golangci.yml" ./...); done
 
-.PHONY: generate
-generate: ## Write what is generated: parts of the Helm chart, and the manifests
-	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests)$$' . -update
+.PHONY: generate generate-files
+generate: generate-files ## Write what is generated, and the measured table of calls
+	go run -C test/controlplane $(WITH_SOURCES) ./cmd/controlplane build
+	go test -C test/e2e -run '^TestCalls$$' . -update
+generate-files: # The chart has copies of the definitions.
+	go test ./pkg/apis/settings/v1alpha1 -run '^TestDefinition$$' -update
+	go test ./pkg/admissions -run '^Test(ReadmeTable|RegisteredRules)$$' -update
+	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests|ChartVersion)$$' . -update
+
+.PHONY: verify
+verify: ## Fail if a generated file is stale; the end-to-end tests compare the table of calls
+	@before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate-files; \
+		test "$$before" = "$$(git diff | git hash-object --stdin)" || \
+		{ git diff --stat; echo "verify: files were stale; make generate has written them"; exit 1; }
+	@awk 'FNR == 1 || /^\)/ { block = 0 } /^require \(/ { getline; block = /\/\/ indirect/ } \
+		block && NF && !/\/\/ indirect/ { print FILENAME ": " $$1 " is a direct requirement among the indirect ones"; bad = 1 } END { exit bad }' \
+		$(MODULES:%=%/go.mod)
+
+.PHONY: tidy
+# It downloads the modules of other modules' tests.
+tidy: ## Fail if go mod tidy would change a module
+	@set -e; for module in $(MODULES); do (cd $$module && go mod tidy -diff) || { echo "tidy: run go mod tidy in $$module"; exit 1; }; done
 
 .PHONY: unit
 # The tests of installer/image build the program again, which takes seconds after the first build, and minutes before it.
-unit: build ## Unit tests
+# Some tests wait, so four run at the same time.
+unit: build ## Unit tests, those of concurrent packages with the race detector [DETECT=-race: all of them]
 	@command -v prometheus >/dev/null || \
 		echo "unit: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
 	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
-	@set -e; for module in $(UNIT_MODULES); do echo "unit $$module"; (cd $$module && go test -race ./...); done
+	@test "$$(id -u)" = 0 || echo "unit: this is not root, so the survival of Postern with little memory is NOT tested"
+ifeq ($(DETECT),)
+	CGO_ENABLED=1 go test -p 4 -race $(CONCURRENT:%=./%)
+	@go list $(CONCURRENT:%=./%) | sort >bin/concurrent; go list ./... | sort | comm -23 - bin/concurrent | xargs go test -p 4
+else
+	$(GO_TEST) -p 4 ./...
+endif
+	@set -e; for module in $(filter-out .,$(UNIT_MODULES)); do echo "unit $$module"; (cd $$module && $(GO_TEST) ./...); done
 
 .PHONY: fleet-simulation
 fleet-simulation: ## 10,000 simulated fleets with faults: FleetQuota is never above its limit [SEEDS=]
@@ -107,10 +170,10 @@ parity: ## The plugins' cases through kube-apiserver's own plugins
 	go test -C test/parity -timeout 30m
 
 .PHONY: e2e
-e2e: ## End-to-end tests with a real control plane
-	go run -C test/controlplane ./cmd/controlplane build
-	go test -C test/controlplane -race ./...
-	go test -C test/e2e -race -p 1 -timeout 30m ./...
+e2e: build ## End-to-end tests with a real control plane [DETECT=-race]
+	go run -C test/controlplane $(WITH_SOURCES) ./cmd/controlplane build
+	$(GO_TEST_IN) test/controlplane $(DETECT) $(WITH_SOURCES) ./...
+	POSTERN_BINARY="$(CURDIR)/bin/postern" $(GO_TEST_IN) test/e2e $(DETECT) $(E2E_FLAGS) ./...
 
 .PHONY: node
 node: $(if $(filter Linux,$(shell uname)),bin/node) ## Tests on a real node: the README's installation, exec, upgrades under load (Linux, root)
@@ -118,7 +181,7 @@ ifneq ($(shell uname),Linux)
 	@echo "node: this is not Linux, so Postern is NOT tested on a real node"
 else
 	@bin/node packages
-	@if bin/node check; then bin/node build && go test -C test/node -p 1 -timeout 20m ./...; \
+	@if bin/node check; then bin/node build && go test -C test/node $(WITH_SOURCES) -p 1 -timeout 20m ./...; \
 		else echo "node: for these reasons, Postern is NOT tested on a real node"; fi
 endif
 
@@ -146,11 +209,11 @@ upstream-quota: build bin/upstream ## Kubernetes' own tests of ResourceQuota, wi
 # The go command decides whether bin/upstream is up to date.
 .PHONY: bin/upstream
 bin/upstream:
-	@go build -C test/upstream -o "$(CURDIR)/$@" .
+	@go build -C test/upstream $(WITH_SOURCES) -o "$(CURDIR)/$@" .
 
 .PHONY: soak
 soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creations a second
-	go run -C test/controlplane ./cmd/controlplane build
+	go run -C test/controlplane $(WITH_SOURCES) ./cmd/controlplane build
 	go test -C test/e2e -tags soak -run '^TestSoak$$' -v -timeout 25m .
 
 .PHONY: bench

@@ -134,7 +134,9 @@ func (b *builder) goBuild(ctx context.Context, batch batch, folder string) error
 	args = append(args, "-mod="+mod, "-trimpath", "-buildvcs=false", "-ldflags", batch.linkerFlags(), "-o", output)
 	cmd := exec.CommandContext(ctx, "go", append(args, batch.packages...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	// A compiler that collects its garbage rarely takes a fifth less CPU.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH,
+		"GOGC=400", "GOMEMLIMIT=2GiB")
 	// On an interrupt the go command removes its temporary files and stops its compilers.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = stopGrace

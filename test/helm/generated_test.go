@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +36,22 @@ func want(t *testing.T, path, text string) {
 	if diff := cmp.Diff(text, string(have)); diff != "" {
 		t.Errorf("%s is not up to date, run make generate (- want, + got):\n%s", path, diff)
 	}
+}
+
+// TestChartVersion generates the versions of the chart from the file VERSION.
+func TestChartVersion(t *testing.T) {
+	version, err := os.ReadFile(filepath.Join("..", "..", "VERSION"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, v := filepath.Join(chartDir(), "Chart.yaml"), strings.TrimSpace(string(version))
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := regexp.MustCompile(`(?m)^version: .*$`).ReplaceAll(have, []byte("version: "+strings.TrimPrefix(v, "v")))
+	text = regexp.MustCompile(`(?m)^appVersion: .*$`).ReplaceAll(text, []byte("appVersion: "+v))
+	want(t, path, string(text))
 }
 
 // TestPluginsFile generates the part of the chart that depends on the plugins, from the output of postern rbac.

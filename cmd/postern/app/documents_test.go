@@ -18,7 +18,7 @@ type snippet struct {
 func documents(t *testing.T) []string {
 	t.Helper()
 	root := filepath.Join("..", "..", "..")
-	files := []string{filepath.Join(root, "README.md"), filepath.Join(root, "examples", "README.md")}
+	files := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md"), filepath.Join(root, "examples", "README.md")}
 	for _, pattern := range []string{"docs/*.md", "pkg/admissions/*/*/README.md"} {
 		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil {
@@ -185,5 +185,23 @@ func TestSnippets(t *testing.T) {
 	}
 	if want := []string{"make d E=1", "postern g    --h", "make a", "postern b --c"}; !slices.Equal(got, want) {
 		t.Errorf("Got %q, want %q", got, want)
+	}
+}
+
+// TestChangelogBeginsWithTheVersion checks that the newest version in the changelog is that of the file VERSION.
+func TestChangelogBeginsWithTheVersion(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	version, err := os.ReadFile(filepath.Join(root, "VERSION"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changelog, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, newest, _ := strings.Cut(string(changelog), "\n## ")
+	newest, _, _ = strings.Cut(newest, "\n")
+	if want := strings.TrimSpace(string(version)); newest != want {
+		t.Errorf("The changelog begins with %q, want %q", newest, want)
 	}
 }

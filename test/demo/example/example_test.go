@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -229,4 +231,23 @@ func folder(t *testing.T, files map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// TestExamplesHaveImagesOfTheCluster checks that the name of each image contains a registry. Otherwise the pod never runs
+// in the cluster of make cluster, because containerd looks for app in the folder library.
+func TestExamplesHaveImagesOfTheCluster(t *testing.T) {
+	set, err := example.Load(filepath.Join("..", "..", "..", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := regexp.MustCompile(`(?m)(?:image|reference): *"?([\w./:@-]+)"?\s*$`)
+	for _, e := range set.Examples {
+		for _, document := range append(slices.Clone(e.Setup), e.Request) {
+			for _, match := range image.FindAllStringSubmatch(document.Text, -1) {
+				if registry, _, ok := strings.Cut(match[1], "/"); !ok || !strings.Contains(registry, ".") {
+					t.Errorf("%s: the image %s has no registry", e.Name, match[1])
+				}
+			}
+		}
+	}
 }

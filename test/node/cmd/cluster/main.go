@@ -114,7 +114,7 @@ func (c *cluster) fill(ctx context.Context, examples *example.Set) error {
 func (c *cluster) install(ctx context.Context, examples *example.Set) error {
 	began := time.Now()
 	image := c.Registry() + "/postern"
-	if err := c.run(ctx, nil, filepath.Join("bin", "image"), "push", filepath.Join("bin", "postern-image.tar"), image+":dev"); err != nil {
+	if err := c.run(ctx, nil, filepath.Join("bin", "image"), "push", filepath.Join("bin", "cluster-image.tar"), image+":dev"); err != nil {
 		return err
 	}
 	values, err := valuesFor(examples, image)
