@@ -58,7 +58,7 @@ type Case struct {
 
 // Step is one of several requests.
 type Step struct {
-	// After is how far the clock is moved before the request.
+	// After is the duration by which the clock is moved before the request.
 	After   metav1.Duration `json:"after"`
 	Request Request         `json:"request"`
 	Want    Want            `json:"want"`
@@ -125,7 +125,7 @@ func Load(dir string) ([]*Case, error) {
 	return cases, nil
 }
 
-// Name returns the name of the file as a sentence.
+// Name returns the name of the file without its extension.
 func (c *Case) Name() string { return strings.TrimSuffix(filepath.Base(c.File), ".yaml") }
 
 // Parse reads one case. A field that does not exist is an error.
