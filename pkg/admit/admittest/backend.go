@@ -80,7 +80,7 @@ func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := b.answers[0]
 	b.answers = b.answers[1:]
 	if a.Wants != nil {
-		if diff := DiffJSON(body, a.Wants); diff != "" {
+		if diff := diffJSON(body, a.Wants); diff != "" {
 			b.problems = append(b.problems, "The request to the backend differs (- got, + want):\n"+diff)
 		}
 	}

@@ -84,7 +84,7 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	if resp.Patch == nil || phase == router.PhaseValidate {
 		return nil
 	}
-	if ar.Object.Raw, err = Apply(ar.Object.Raw, resp.Patch); err != nil {
+	if ar.Object.Raw, err = apply(ar.Object.Raw, resp.Patch); err != nil {
 		return err
 	}
 	out.Object, out.Changed = ar.Object.Raw, true
@@ -100,8 +100,8 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	return nil
 }
 
-// Apply applies a JSON patch as the API server does.
-func Apply(object, patch []byte) ([]byte, error) {
+// apply applies a JSON patch as the API server does.
+func apply(object, patch []byte) ([]byte, error) {
 	ops, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
 		return nil, fmt.Errorf("decoding the patch: %w", err)
