@@ -45,6 +45,8 @@ type CheckedConfig struct {
 	Plugins []string
 	// Warnings name entries that have no effect.
 	Warnings []string
+	// Mistakes are sorted by line, and those of the configuration file come before those of other files. It is empty if
+	// the configuration is valid.
 	Mistakes []Mistake
 }
 

@@ -20,7 +20,7 @@ const backendPlaceholder = "{backend}"
 type Answer struct {
 	// Wants is the body that the plugin must send. An absent Wants matches any body.
 	Wants json.RawMessage `json:"wants"`
-	// Code defaults to 200.
+	// Code is the HTTP status code. It defaults to 200. Header has additional headers of the answer.
 	Code   int               `json:"code"`
 	Header map[string]string `json:"header"`
 	// Body is a document, or a string with its text.

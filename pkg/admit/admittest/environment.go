@@ -29,9 +29,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// Access is one access review and its answer. "*" matches anything. An absent User
-// matches any user. All other fields must be equal.
+// Access is one access review and its answer.
 type Access struct {
+	// An absent User matches any user. The following fields match an equal value, and "*" matches any value.
 	User        string `json:"user"`
 	Verb        string `json:"verb"`
 	Group       string `json:"group"`
@@ -39,7 +39,7 @@ type Access struct {
 	Subresource string `json:"subresource"`
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
-	// Allowed defaults to true.
+	// Allowed is the answer, which defaults to true. Reason is the reason of the authorizer.
 	Allowed *bool  `json:"allowed"`
 	Reason  string `json:"reason"`
 	// Error makes the access review fail.

@@ -16,15 +16,17 @@ import (
 
 // Outcome is the outcome of a request after both phases.
 type Outcome struct {
-	Allowed  bool
-	Status   metav1.Status
+	// Allowed is true if no phase denied the request. Otherwise Status is the denial.
+	Allowed bool
+	Status  metav1.Status
+	// Warnings and Audit are the combined warnings and audit annotations of both phases. The keys of Audit have no prefix.
 	Warnings []string
 	Audit    map[string]string
-	// Object is the object after the phases. Changed reports whether it differs from the
-	// object of the request.
+	// Object is the JSON of the object after the phases. Changed reports whether it differs from the object of the
+	// request.
 	Object  []byte
 	Changed bool
-	// Failure is the answer to a request that the plugin failed to decide.
+	// Failure is the answer to a request that the plugin failed to decide, or nil.
 	Failure *HTTPError
 }
 
