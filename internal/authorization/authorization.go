@@ -1,5 +1,5 @@
-// Package authorization asks the API server whether it would allow a request. It makes the AuthorizeFunc that
-// plugins get in admit.Deps.
+// Package authorization creates access reviews, which ask the API server whether it would allow a request. It
+// implements the AuthorizeFunc of admit.Deps.
 package authorization
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// New returns an AuthorizeFunc that creates one SubjectAccessReview for each question. An error means that the
-// API server did not answer. A denial is a Decision, never an error.
+// New returns an AuthorizeFunc that creates a SubjectAccessReview for each call. It returns an error if the API server
+// does not answer. A review that does not allow the request is a Decision, never an error.
 func New(client kubernetes.Interface) admit.AuthorizeFunc {
 	return func(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: spec}
@@ -29,8 +29,7 @@ func New(client kubernetes.Interface) admit.AuthorizeFunc {
 	}
 }
 
-// ReviewFor returns the access review of a user's request for a resource. It
-// carries everything that the API server knows about the user.
+// ReviewFor returns the access review of a user's request for a resource, with all fields of the user.
 func ReviewFor(user authenticationv1.UserInfo, attributes *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, UID: user.UID, Groups: user.Groups, ResourceAttributes: attributes,

@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// maxDecisions bounds the number of cached decisions.
+	// maxDecisions is the largest number of cached decisions.
 	maxDecisions = 8192
-	// maxKeyBytes bounds the encoded review whose decision is cached. The user who
-	// sends a request chooses most of those bytes.
+	// maxKeyBytes is the largest size of an encoded review whose decision is cached, in bytes. The user who sends a
+	// request chooses most of these bytes.
 	maxKeyBytes = 10000
 )
 
-// Cached returns an AuthorizeFunc that caches decisions of ask, allowed or denied,
-// per user and attributes for ttl. A controller that creates many objects in a
-// burst asks once, and a change of its rights takes effect after ttl at the latest.
-// Errors are not cached. A ttl of 0 disables the cache.
+// Cached returns an AuthorizeFunc that caches the decisions of ask, allowed or not, per user and attributes for ttl. A
+// controller that creates many objects in a burst causes one review. A change of its permissions takes effect after ttl
+// at the latest. Errors are not cached. A ttl of 0 disables the cache.
 //
 // Upstream: k8s.io/apiserver/plugin/pkg/authorizer/webhook.
 func Cached(ask admit.AuthorizeFunc, ttl time.Duration, clock clock.Clock) admit.AuthorizeFunc {

@@ -1,14 +1,14 @@
-// Package buffers uses the memory of texts again. The text of a review is a fifth to a third of the memory that its
+// Package buffers reuses the memory of texts. The text of a review is a fifth to a third of the memory that its
 // decision allocates.
 package buffers
 
 import "sync"
 
-// keptBytes is the capacity up to which memory is used again. No limit counts memory that is unused, and the garbage
-// collector frees it.
+// keptBytes is the largest capacity of a buffer that is reused, in bytes. The memory of unused buffers is in no limit
+// of the process, and the garbage collector frees it.
 const keptBytes = 64 << 10
 
-// Pool has buffers for texts of one kind. The zero value is ready for use.
+// Pool holds unused buffers for texts of one kind. The zero value is ready for use.
 type Pool struct {
 	unused sync.Pool // of *[]byte
 }
@@ -26,7 +26,7 @@ func (p *Pool) Take(n int) *[]byte {
 	return b
 }
 
-// Give takes a buffer back. Nothing may use its memory afterwards.
+// Give returns a buffer to the pool. The caller must not use its memory afterwards.
 func (p *Pool) Give(b *[]byte) {
 	if cap(*b) <= keptBytes {
 		p.unused.Put(b)

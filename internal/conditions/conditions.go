@@ -53,7 +53,7 @@ type Webhook struct {
 	evaluator  cel.ConditionEvaluator
 }
 
-// Of compiles the webhooks of one phase of a service. The error names the conditions that an API server would refuse.
+// Of compiles the webhooks of one phase of a service. Its error names the conditions that an API server would reject.
 func (c *Compiler) Of(s router.AdmissionService, phase string) ([]*Webhook, error) {
 	var out []*Webhook
 	var errs []error

@@ -1,5 +1,5 @@
-// Package lazylog adds values to the logger of a context at the time of the first message. Most requests log nothing,
-// so that a logger with the values of each request would be made in vain.
+// Package lazylog adds values to the logger of a context when the first message is logged. Most requests log nothing,
+// and do not pay for a logger with their values.
 package lazylog
 
 import (
@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// WithValues returns a context whose logger has the pairs of keys and values that values returns, besides those of the
-// logger of ctx.
+// WithValues returns a context whose logger has the keys and values that the func values returns, in addition to those
+// of the logger of ctx.
 func WithValues(ctx context.Context, values func() []any) context.Context {
 	return &valued{Context: ctx, values: values}
 }
@@ -21,8 +21,8 @@ type valued struct {
 	values func() []any
 }
 
-// Value returns the logger with its values for the key of the logger, which is not exported, and the value of the
-// parent for any other key.
+// Value returns the logger with the additional values for the key of the logger, which is not exported. For any other
+// key it returns the value of the parent.
 func (v *valued) Value(key any) any {
 	found := v.Context.Value(key)
 	if log, ok := found.(klog.Logger); ok {

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ErrUnchanged is returned for an input in which there is nothing to rewrite, such as that of a failed kubectl.
+// ErrUnchanged is returned for an input without any object to rewrite, such as the output of a kubectl that failed.
 var ErrUnchanged = errors.New("there is nothing to rewrite")
 
-// Rewriter returns the object in its new form, or nil for an object that stays as it is.
+// Rewriter returns the new form of an object, or nil for an object that is not changed.
 type Rewriter func(*unstructured.Unstructured) (any, error)
 
 // Rewrite reads YAML or JSON documents and writes YAML documents. Lists become documents of their own. All other unchanged
@@ -53,7 +53,7 @@ func Rewrite(in io.Reader, out io.Writer, rewrite Rewriter) error {
 	return err
 }
 
-// document rewrites one document. It returns several documents for a list, and none for one without content.
+// document rewrites one document. It returns several documents for a list, and none for an empty document.
 func (rewrite Rewriter) document(doc []byte) (out [][]byte, changed bool, err error) {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
@@ -93,7 +93,7 @@ func (rewrite Rewriter) list(u *unstructured.Unstructured) (out [][]byte, change
 	return out, changed, err
 }
 
-// Move puts an object into another API group and decodes it strictly: an unknown field is an error.
+// Move changes the API group of an object and decodes it strictly into a value: an unknown field is an error.
 func Move(u *unstructured.Unstructured, to schema.GroupVersion, into any) (any, error) {
 	u.SetAPIVersion(to.String())
 	clean(u)
@@ -109,7 +109,7 @@ func Move(u *unstructured.Unstructured, to schema.GroupVersion, into any) (any, 
 type Grant struct {
 	// Resource is a resource with the same name in all groups. An empty Verb stands for all verbs.
 	Verb, Resource string
-	// From are the groups for which a rule has the permission, To is the group that is added.
+	// From are the groups of rules that get the permission. To is the group that is added to these rules.
 	From []string
 	To   string
 }
@@ -148,13 +148,13 @@ func (g Grant) Role(u *unstructured.Unstructured) (any, error) {
 	return u.Object, unstructured.SetNestedSlice(u.Object, rules, "rules")
 }
 
-// names reports whether a list of a rule has a name or the wildcard.
+// names reports whether a list of a rule contains a name or the wildcard.
 func names(rule map[string]any, list, name string) bool {
 	got, _, err := unstructured.NestedStringSlice(rule, list)
 	return err == nil && (slices.Contains(got, name) || slices.Contains(got, rbacv1.ResourceAll))
 }
 
-// clean removes what an API server and kubectl add to an object.
+// clean removes the fields that API servers and kubectl add to an object.
 func clean(u *unstructured.Unstructured) {
 	for _, field := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)

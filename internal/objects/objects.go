@@ -1,5 +1,4 @@
-// Package objects decodes the objects of admission requests, and bounds and weighs the
-// memory that they take.
+// Package objects decodes the objects of admission requests, and limits and computes the memory that they take.
 package objects
 
 import (
@@ -33,7 +32,7 @@ func New(ar *admissionv1.AdmissionRequest) runtime.Object {
 	return obj
 }
 
-// Object returns the object in ext, which Decode returns for its text, unless the router decoded it into the value of New.
+// Object returns the object that the router decoded into ext, or else decodes the text of ext with Decode.
 func (d *Decoder) Object(ext *runtime.RawExtension, kind metav1.GroupVersionKind) (runtime.Object, error) {
 	if obj := ext.Object; obj != nil && !isOtherKind(obj, schema.GroupVersionKind(kind)) {
 		return obj, nil
@@ -59,7 +58,7 @@ func (d *Decoder) Decode(raw []byte, kind metav1.GroupVersionKind) (runtime.Obje
 	return obj, nil
 }
 
-// isOtherKind reports whether an object names a kind, which is not gvk.
+// isOtherKind reports whether an object names a kind other than gvk.
 func isOtherKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
 	own := obj.GetObjectKind().GroupVersionKind()
 	return own != gvk && own.Version != "" && own.Kind != ""
@@ -82,7 +81,7 @@ func (d *Decoder) decodeAs(raw []byte, gvk schema.GroupVersionKind) (runtime.Obj
 	if plainjson.Unmarshal(raw, obj) {
 		return obj, nil
 	}
-	// API servers write plain text.
+	// API servers write quantities without escapes.
 	if quantities.Contains(raw) {
 		return nil, fmt.Errorf("decoding a %s %s: %w", gvk.GroupVersion(), gvk.Kind, quantities.ErrFar)
 	}

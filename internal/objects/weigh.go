@@ -14,29 +14,27 @@ import (
 )
 
 const (
-	// smallFootprint is the footprint up to which it is not worth measuring. Such a
-	// text is taken to have placeBytes for each value, which is more than an item of
-	// any list of k8s.io/api has, or an entry of a map of quantities.
+	// smallFootprint is the footprint in bytes below which an estimate suffices. The estimate is placeBytes for each
+	// value, which is more than an item of any list of k8s.io/api takes, or an entry of a map of quantities.
 	smallFootprint = 1 << 20
 	placeBytes     = 640
 
-	// decodedShare and copiedShare are how much memory an object takes for each byte
-	// of its footprint, in quarters: the decoder leaves up to half as much capacity
-	// again in lists, and a copy, by which changes are found, has none to spare. See
-	// TestWeight.
+	// decodedShare and copiedShare are the memory that an object takes for each byte of its footprint, in quarters of a
+	// byte. The decoder leaves up to half as much spare capacity in lists. A copy, which is compared with the changed
+	// object, has no spare capacity. See TestWeight.
 	decodedShare = 6
 	copiedShare  = 4
 	wholeShare   = 4
 )
 
-// Weigh returns the number of bytes of memory that deciding a request takes. An object
-// that is too large to be decoded takes none.
+// Weigh returns the memory that deciding a request takes, in bytes. It returns 0 for an object that is too large to be
+// decoded.
 func (d *Decoder) Weigh(ar *admissionv1.AdmissionRequest) int64 {
 	gvk := schema.GroupVersionKind(ar.Kind)
 	return (d.weight(ar.Object.Raw, gvk)*(decodedShare+copiedShare) + d.weight(ar.OldObject.Raw, gvk)*decodedShare) / wholeShare
 }
 
-// Bound returns a bound on Weigh for the request in the text of a review, which takes next to no time.
+// Bound returns an upper limit of Weigh, in bytes, without decoding the review.
 func Bound(review []byte) int64 {
 	return most(review) * (decodedShare + copiedShare) / wholeShare
 }
@@ -53,15 +51,15 @@ func (d *Decoder) weight(raw []byte, gvk schema.GroupVersionKind) int64 {
 	return n
 }
 
-// most returns a bound on the footprint of a text that takes next to no time.
+// most returns an upper limit of the footprint of a text, in bytes. It only counts braces, brackets and commas.
 func most(raw []byte) int64 {
 	places := bytes.Count(raw, []byte{'{'}) + bytes.Count(raw, []byte{'['}) + bytes.Count(raw, []byte{','})
 	return int64(places)*placeBytes + int64(len(raw))
 }
 
-// bound returns a RequestEntityTooLarge error for an object that takes more memory than
-// any object that an API server can store. A type makes hundreds of bytes of the three
-// bytes of {} and a comma, so a few megabytes of text could take all memory.
+// bound returns a RequestEntityTooLarge error for an object that takes more memory than any object that an API server
+// can store. Three bytes of text, such as {} and a comma, can become hundreds of bytes of memory, so a few megabytes of
+// text could take all memory.
 func (d *Decoder) bound(raw []byte, gvk schema.GroupVersionKind) error {
 	t := typeOf(gvk)
 	limit := footprint.Limit(t)
@@ -75,7 +73,7 @@ func (d *Decoder) bound(raw []byte, gvk schema.GroupVersionKind) error {
 	return nil
 }
 
-// typeOf returns the type that a kind is decoded into, or nil.
+// typeOf returns the Go type of a kind, or nil for a kind that is not in k8s.io/api.
 func typeOf(gvk schema.GroupVersionKind) reflect.Type {
 	return scheme.Scheme.AllKnownTypes()[gvk]
 }

@@ -1,6 +1,6 @@
 // Package quantities finds quantities that take seconds or hours to parse or to compute with, such as 1e1000000000 and
-// 1e-1000000000. Such quantities are called far. API servers accept the large ones of them in the kinds of k8s.io/api, and
-// all of them in custom resources, whose quantities they do not parse.
+// 1e-1000000000. The package calls such a quantity far. API servers accept far quantities with a positive exponent in
+// the kinds of k8s.io/api. They accept all far quantities in custom resources, because they do not parse these.
 package quantities
 
 import (
@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// MaxLength is the length of the longest text in characters that is not far.
+// MaxLength is the largest number of characters of a quantity that is not far.
 const MaxLength = 64
 
-// MaxExponent is the largest decimal exponent, positive or negative, that is not far.
+// MaxExponent is the largest absolute value of the decimal exponent of a quantity that is not far.
 const MaxExponent = 1000
 
-// ErrFar is the error for a far quantity that has no value to decode it to.
+// ErrFar is returned for a far quantity that is not replaced by another value.
 var ErrFar = fmt.Errorf("a quantity has more than %d characters, or an exponent beyond %d", MaxLength, MaxExponent)
 
 // IsFar reports whether the text of a quantity, without quotes and space, is far.
@@ -49,9 +49,9 @@ func hasFarExponent[T string | []byte](text T) bool {
 	return errors.Is(err, strconv.ErrRange) || n > MaxExponent
 }
 
-// Unmarshal decodes the JSON of a quantity. It decodes a far exponent to the value at which the documentation of Quantity
-// caps: 2^63 - 1, or the smallest amount, with the sign of the text. It returns ErrFar for a text that is longer than
-// MaxLength, which API servers do not write.
+// Unmarshal decodes the JSON of a quantity. It decodes a far quantity as the value at which the documentation of
+// Quantity caps: 2^63 - 1, or the smallest amount, with the sign of the text. It returns ErrFar for a text that is
+// longer than MaxLength, which API servers do not write.
 func Unmarshal(text []byte, to *resource.Quantity) error {
 	if len(text) < len(`1e1001`) {
 		return to.UnmarshalJSON(text)
@@ -83,8 +83,8 @@ func Unmarshal(text []byte, to *resource.Quantity) error {
 	return nil
 }
 
-// Cap replaces far quantities in a list by those to which Unmarshal decodes them. It is for objects that an API server
-// stored, and sent to client-go.
+// Cap replaces far quantities in a list by the values that Unmarshal returns for them. The list belongs to a stored
+// object that client-go decoded.
 func Cap(list corev1.ResourceList) {
 	for name, q := range list {
 		if !IsStoredFar(q) {
@@ -101,8 +101,8 @@ func IsStoredFar(q resource.Quantity) bool {
 	return q.Format == resource.DecimalExponent && hasFarExponent(q.String())
 }
 
-// Contains reports whether JSON text may have a far quantity. It takes other texts and numbers for quantities that look
-// like far ones.
+// Contains reports whether JSON text may have a far quantity. It also returns true for strings and numbers of other
+// fields that look like far quantities.
 func Contains(json []byte) bool {
 	for i := 0; i < len(json); i++ {
 		if !isNumeric(json[i]) {
@@ -119,9 +119,9 @@ func Contains(json []byte) bool {
 	return false
 }
 
-// In returns the path of a far quantity in the content of a pod template, of a part of one, or of an object that has them.
-// It returns "" if there is none. Such content has quantities in the fields divisor, limits, overhead, requests and
-// sizeLimit only.
+// In returns the path of a far quantity in the content of a pod template, or of an object that contains templates, or
+// "" if there is none. Such content has quantities only in the fields divisor, limits, overhead, requests and
+// sizeLimit.
 func In(content any) string {
 	switch v := content.(type) {
 	case map[string]any:
@@ -174,7 +174,7 @@ func isSign(c byte) bool { return c == '+' || c == '-' }
 
 func isNumeric(c byte) bool { return isDigit(c) || isSign(c) || c == '.' || c == 'e' || c == 'E' }
 
-// isEdge reports whether a text or a number of JSON may begin after the byte at an index, or end before it.
+// isEdge reports whether a string or a number of JSON may begin after, or end before, the byte at an index.
 func isEdge(json []byte, i int) bool {
 	return i < 0 || i >= len(json) || bytes.IndexByte([]byte("\" \t\r\n:,[]{}"), json[i]) >= 0
 }

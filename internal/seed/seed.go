@@ -1,5 +1,5 @@
-// Package seed chooses the seeds of random tests. It is a package of its own because tests inside package admit cannot
-// import admittest, which imports admit.
+// Package seed chooses the seeds of random tests. Tests inside package admit cannot import admittest, which imports
+// admit, so the seed has its own package.
 package seed
 
 import (

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// interval is the time between two lines.
+// interval is the shortest time between two lines.
 const interval = time.Second
 
 // Limiter allows one line a second. The zero value is ready for use.

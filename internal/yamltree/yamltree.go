@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds a document whose aliases are replaced by what they stand for. A configuration is far smaller.
+// maxNodes is the largest number of nodes of a document after its aliases are replaced. A configuration is far smaller.
 const maxNodes = 100_000
 
 var errTooLarge = fmt.Errorf("more than %d values, with what the aliases stand for", maxNodes)
@@ -24,21 +24,21 @@ type Tree struct {
 
 // Field is a value in a Tree.
 type Field struct {
-	// Path is the path of the field that was asked for, such as limits[0].qps, with the indices that the document had
-	// before anything was removed from it.
+	// Path is the path of the requested field, such as limits[0].qps. Its indices are those of the document before any
+	// field was removed.
 	Path string
-	// Line is the line of the field, or of the closest parent that exists. It is 0 if no parent exists.
+	// Line is the line of the field in the file, or of its closest existing parent. It is 0 if no parent exists.
 	Line int
 	// Exists is false if only a parent of the field exists.
 	Exists bool
 
-	// Key is the name of a field that Duplicates returned.
+	// Key is the name of the field. Only Duplicates sets it.
 	Key string
 
 	parent, value *yaml.Node
 }
 
-// Parse returns the first document of a text. Aliases are replaced by copies of what they stand for.
+// Parse returns the first document of a text. It replaces aliases by copies of their values.
 func Parse(text []byte) (*Tree, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -95,7 +95,7 @@ func (t *Tree) name(n *yaml.Node, path string) {
 	}
 }
 
-// Contains reports whether an inner path is an outer path, or is below it.
+// Contains reports whether the path inner equals the path outer or is below it.
 func Contains(outer, inner string) bool {
 	rest, ok := strings.CutPrefix(inner, outer)
 	return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
@@ -118,8 +118,8 @@ func (t *Tree) Line() int { return t.line }
 // Text returns the tree as YAML.
 func (t *Tree) Text() ([]byte, error) { return yaml.Marshal(t.root) }
 
-// Sub returns a value as a tree of its own, whose paths begin at the value. What is removed from one of the two trees is
-// removed from both.
+// Sub returns the value at a path as a Tree whose paths begin at the value. Removing a field from one of the two trees
+// also removes it from the other.
 func (t *Tree) Sub(path string) (*Tree, bool) {
 	f := t.Find(path)
 	if !f.Exists {
@@ -128,7 +128,7 @@ func (t *Tree) Sub(path string) (*Tree, bool) {
 	return newTree(f.value, f.Line), true
 }
 
-// Find finds a field by its path in the tree as it is now.
+// Find returns the field at a path of the current tree.
 func (t *Tree) Find(path string) Field {
 	f := Field{value: t.root, Exists: true}
 	rest := path
@@ -144,8 +144,8 @@ func (t *Tree) Find(path string) Field {
 	return f
 }
 
-// step returns the child of a value that a path leads to, its line, and the rest of the path. A key may contain dots, so
-// the longest matching key is taken.
+// step returns the child of a value at the beginning of a path, its line, and the rest of the path. A key may contain
+// dots, so step selects the longest key that matches.
 func step(n *yaml.Node, path string) (child *yaml.Node, line int, rest string) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -176,7 +176,7 @@ func cutKey(path, key string) (string, bool) {
 	return after, ok && (after == "" || after[0] == '.' || after[0] == '[')
 }
 
-// Remove removes a field, or the closest parent that exists. It returns false for the root, which stays.
+// Remove removes a field, or its closest existing parent. It returns false for the root, which cannot be removed.
 func (t *Tree) Remove(f Field) bool {
 	if f.parent == nil {
 		return false
@@ -184,7 +184,7 @@ func (t *Tree) Remove(f Field) bool {
 	i := slices.Index(f.parent.Content, f.value)
 	switch {
 	case i < 0:
-		// A parent of it, or another field with the same value, was removed before.
+		// A parent of the field, or another field with the same value, has been removed.
 	case f.parent.Kind == yaml.MappingNode:
 		f.parent.Content = slices.Delete(f.parent.Content, i-1, i+1)
 	default:
@@ -193,7 +193,7 @@ func (t *Tree) Remove(f Field) bool {
 	return true
 }
 
-// Duplicates removes the keys that a mapping has already, and returns them.
+// Duplicates removes the second and later fields of the same key from all mappings, and returns them.
 func (t *Tree) Duplicates() []Field {
 	var out []Field
 	duplicates(t.root, "", &out)

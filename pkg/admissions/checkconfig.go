@@ -14,6 +14,7 @@ import (
 
 // Mistake is one mistake in a configuration file.
 type Mistake struct {
+	// File is the path of the file with the mistake.
 	File string
 	// Line is the line of the field or, if the field is missing, of its closest parent.
 	Line int
@@ -22,7 +23,8 @@ type Mistake struct {
 	// Field is a path such as limits[0].qps in the configuration of the plugin, or in the AdmissionConfiguration. It is ""
 	// for the whole of it.
 	Field string
-	Err   error
+	// Err says what is wrong, without file, line and field.
+	Err error
 }
 
 func (m Mistake) String() string {
@@ -43,6 +45,8 @@ type CheckedConfig struct {
 	Plugins []string
 	// Warnings name entries that have no effect.
 	Warnings []string
+	// Mistakes are sorted by line, and those of the configuration file come before those of other files. It is empty if
+	// the configuration is valid.
 	Mistakes []Mistake
 }
 
@@ -82,7 +86,7 @@ func (l List) CheckConfig(file string, deps func() (admit.Deps, error)) (*Checke
 	return c.result, c.err
 }
 
-// order sorts what is first before the rest.
+// order is a sort key: 0 if first is true, or else 1.
 func order(first bool) int {
 	if first {
 		return 0
@@ -98,11 +102,11 @@ type configCheck struct {
 	err error
 }
 
-// document is a text that is checked. Its tree is nil if it is no YAML.
+// document is the text of a configuration. Its tree is nil if the text is not valid YAML.
 type document struct {
 	file, plugin string
 	tree         *yamltree.Tree
-	// duplicates are the lines of keys that a mapping had already.
+	// duplicates are the second and later fields of the same key.
 	duplicates []yamltree.Field
 }
 

@@ -19,6 +19,7 @@ type Configs map[string]Config
 
 // Config is the configuration of one plugin and its location.
 type Config struct {
+	// Data is the configuration of the plugin as YAML or JSON. It is nil if there is none.
 	Data []byte
 
 	file, prefix string

@@ -15,10 +15,11 @@ import (
 // Selection holds the flags that enable plugins: kube-apiserver's flags, with the same rules, and
 // --api-server-plugins.
 type Selection struct {
+	// Enable has the names of --enable-admission-plugins, and Disable those of --disable-admission-plugins.
 	Enable, Disable []string
-	// Control is nil unless the flag was given.
+	// Control has the names of --admission-control. It is nil if the flag was not given.
 	Control []string
-	// APIServer is "default", "none", or a list.
+	// APIServer has the names of --api-server-plugins, or the single name "default" or "none".
 	APIServer []string
 }
 
@@ -26,7 +27,7 @@ const (
 	enableFlag  = "enable-admission-plugins"
 	disableFlag = "disable-admission-plugins"
 	controlFlag = "admission-control"
-	// APIServerFlag says what the API server runs.
+	// APIServerFlag is the name of the flag that lists the plugins that the API server runs.
 	APIServerFlag = "api-server-plugins"
 )
 

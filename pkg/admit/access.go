@@ -12,8 +12,10 @@ type AuthorizeFunc func(context.Context, authorizationv1.SubjectAccessReviewSpec
 
 // Decision is the answer to an access review.
 type Decision struct {
+	// Allowed is true if the API server would allow the request.
 	Allowed bool
-	Reason  string
+	// Reason is the reason of the authorizer, or "".
+	Reason string
 	// EvaluationError reports the error of an authorizer in the API server. Another
 	// authorizer may have decided all the same.
 	EvaluationError string

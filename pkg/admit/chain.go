@@ -21,7 +21,9 @@ import (
 // Family is an ordered set of plugins behind one service. The API server calls each
 // of the two halves of the service once, whatever the number of plugins.
 type Family struct {
-	Name    string
+	// Name is the path of the service without the slash, and a part of the names of its webhooks.
+	Name string
+	// Plugins run in this order.
 	Plugins []*Plugin
 	// MatchPolicy defaults to Equivalent. Exact is for plugins that depend on the API
 	// group of the client's request.

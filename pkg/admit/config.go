@@ -23,7 +23,8 @@ type ConfigError struct {
 	Field string
 	// Line is the line of a syntax error, or 0 if the line is unknown.
 	Line int
-	Err  error
+	// Err says what is wrong. It does not repeat the field.
+	Err error
 }
 
 func (e *ConfigError) Error() string {
@@ -37,6 +38,7 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // PluginError is an error of the New func of a plugin.
 type PluginError struct {
+	// Plugin is the name of the plugin, and Err the error that New returned.
 	Plugin string
 	Err    error
 }

@@ -52,11 +52,13 @@ type Plugin struct {
 
 // Flag is a flag of the process that belongs to a plugin.
 type Flag struct {
+	// Name has no leading dashes. Default is the value if the flag is not given, and Usage is the text of --help.
 	Name, Default, Usage string
 }
 
 // Handler is a running plugin. A nil func means that the plugin takes no part in that phase.
 type Handler struct {
+	// Mutate is called in the mutating phase, and Validate in the validating phase.
 	Mutate, Validate Func
 	// Rules are rules that follow from the configuration, besides those of the Plugin.
 	Rules []Rule
@@ -66,30 +68,40 @@ type Handler struct {
 // could not decide. Only Mutate may modify Request.Object.
 type Func func(context.Context, *Request) error
 
-// Deps are the dependencies that a plugin gets from the process. Informers that New requests are synced before the
-// first admission request.
+// Deps are the dependencies that a plugin gets from the process. No field is nil unless its comment says so. The process
+// starts the informers, and owns and closes all other dependencies.
 type Deps struct {
-	Client    kubernetes.Interface
-	Dynamic   dynamic.Interface
+	// Client calls the API server with the permissions of Postern.
+	Client kubernetes.Interface
+	// Dynamic calls the API server for resources without a type in k8s.io/api.
+	Dynamic dynamic.Interface
+	// Informers cache the resources of k8s.io/api. Informers that New requests are synced before the first admission
+	// request. Cached objects are read-only and have no managed fields.
 	Informers informers.SharedInformerFactory
-	// CustomInformers are for custom resources. An optional one is synced and has no object while its definition is missing.
+	// CustomInformers cache custom resources. The replica is not ready while the definition of one is missing.
+	// OptionalInformers cache resources that a cluster may lack: without the definition they are synced and empty.
 	CustomInformers, OptionalInformers dynamicinformer.DynamicSharedInformerFactory
-	RESTMapper                         meta.RESTMapper
-	Authorize                          AuthorizeFunc
-	Features                           featuregate.FeatureGate
-	Clock                              clock.Clock
+	// RESTMapper maps kinds to the resources that the API server serves.
+	RESTMapper meta.RESTMapper
+	// Authorize creates an access review, or returns the cached answer of an earlier one.
+	Authorize AuthorizeFunc
+	// Features has the gates of Plugin.Features.
+	Features featuregate.FeatureGate
+	// Clock is the clock of the process, or a fake clock in tests.
+	Clock clock.Clock
 	// Timeout is the time-out with which the webhooks are registered, or 0 if it is not known. A request may have less
 	// time: its user can shorten it (?timeout=).
 	Timeout time.Duration
 	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
-	// Flags holds the values of plugin flags, by name, and of api-server-plugins the names of the plugins.
+	// Flags holds the values of plugin flags, by name. The value of api-server-plugins is the list of the plugins that the
+	// API server runs. A nil map stands for the defaults.
 	Flags map[string]string
-	// Metrics, unless nil, is where New registers the metrics of the plugin.
+	// Metrics is the registry for the metrics of the plugin, or nil if there is none. Only New may register metrics.
 	Metrics metrics.KubeRegistry
-	// Observe, unless nil, is called after each call of a Func, with its duration and its error.
+	// Observe is called after each call of a Func, with its duration and its error. It may be nil. Plugins do not call it.
 	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
-	// RunsEverywhere, unless nil, reports whether every living replica runs the plugin.
+	// RunsEverywhere reports whether every living replica runs the plugin. Nil means that all do. Plugins do not call it.
 	RunsEverywhere func(plugin string) bool
 }
 

@@ -18,17 +18,18 @@ import (
 const (
 	// admissionMetric is the histogram in which kube-apiserver counts the requests of each admission plugin.
 	admissionMetric = "apiserver_admission_controller_admission_duration_seconds"
-	// apiServerMetricsTimeout bounds the request for the metrics, which are several megabytes on a large cluster.
+	// apiServerMetricsTimeout is the time-out of the request for the metrics, which are several megabytes on a large
+	// cluster.
 	apiServerMetricsTimeout = 30 * time.Second
-	// maxMetricsLine is more than any line of the metrics.
+	// maxMetricsLine is the largest size of a line of the metrics in bytes. Lines of kube-apiserver are far shorter.
 	maxMetricsLine = 1 << 20
 )
 
-// errNotShown is the reason why nothing is known of the plugins of the API server.
+// errNotShown is returned if the metrics of the API server cannot be read.
 var errNotShown = errors.New("it is not known which plugins the API server runs")
 
-// apiServerPlugins returns the plugins that had a request in the API server. It returns errNotShown if no cluster is named,
-// or if the user may not read the metrics.
+// apiServerPlugins returns the plugins that had a request in the API server. It returns errNotShown if no cluster is
+// configured, or if the user may not read the metrics.
 func apiServerPlugins(ctx context.Context, kubeconfig string) (map[string]bool, error) {
 	c, err := newCluster(kubeconfig)
 	if kubeconfig == "" && errors.Is(err, rest.ErrNotInCluster) {
@@ -54,7 +55,7 @@ func apiServerPlugins(ctx context.Context, kubeconfig string) (map[string]bool, 
 	return seen, nil
 }
 
-// pluginsOf returns the plugins that metrics name. It parses only the lines of one metric.
+// pluginsOf returns the plugins in the metrics. It parses only the lines of one metric.
 func pluginsOf(metrics io.Reader) (map[string]bool, error) {
 	var lines bytes.Buffer
 	scanner := bufio.NewScanner(metrics)

@@ -14,13 +14,12 @@ import (
 )
 
 const (
-	// The Postern process sends requests in order to answer admission requests.
-	// They must not wait behind a client-side limit. The API server has priority
-	// and fairness.
+	// Postern sends requests to answer admission requests, and a client-side limit would delay the answers. API
+	// priority and fairness limits the requests on the server.
 	clientQPS   = 500
 	clientBurst = 1000
 
-	// reachTimeout is for one attempt, reachPause between two.
+	// reachTimeout is the time-out of one attempt, and reachPause is the pause between two attempts.
 	reachTimeout = 5 * time.Second
 	reachPause   = time.Second
 )
@@ -47,7 +46,7 @@ func newClients(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	// Protobuf is a third of the work of JSON for lists of pods or nodes.
+	// For lists of pods or nodes, protobuf takes a third of the CPU time of JSON.
 	typed := rest.CopyConfig(config)
 	typed.ContentType = "application/vnd.kubernetes.protobuf"
 	typed.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"

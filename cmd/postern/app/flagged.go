@@ -2,7 +2,7 @@ package app
 
 import "sync"
 
-// flagged is a check that passes once it is set.
+// flagged is a readiness check that passes once set is called.
 type flagged struct {
 	mu     sync.Mutex
 	passed chan struct{}
@@ -17,7 +17,7 @@ func (f *flagged) set() { close(f.passed) }
 // done returns a channel that is closed when the check passes.
 func (f *flagged) done() <-chan struct{} { return f.passed }
 
-// because changes the reason for which the check does not pass yet.
+// because sets the reason for which the check does not pass yet.
 func (f *flagged) because(reason error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,8 +19,8 @@ type check struct {
 // working replica unready.
 type health struct {
 	checks []check
-	// infos are shown by ?verbose. They do not make the replica unready: the API server
-	// may be able to call it nevertheless.
+	// infos are shown by ?verbose, and do not affect readiness: the API server may be able to call a replica that
+	// cannot call itself.
 	infos    []check
 	draining atomic.Bool
 }

@@ -189,7 +189,7 @@ func (p *process) awaitInformers(ctx context.Context, synced *flagged) error {
 		return nil
 	}
 	synced.set()
-	// Listing leaves several times the memory of the caches as garbage, which would stay while there are few requests.
+	// Filling the caches leaves garbage of several times their size, which would remain while there are few requests.
 	debug.FreeOSMemory()
 	return nil
 }
@@ -209,7 +209,7 @@ func (p *process) withMetrics(next http.Handler) http.Handler {
 	})
 }
 
-// measure exports what the process knows outside of the router.
+// measure registers the metrics of the process that the router does not have.
 func (p *process) measure(conns *connections) {
 	gauge := func(name, help string, value func() float64) {
 		p.registry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "postern", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, value))

@@ -5,8 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// trimmed removes from an object what no plugin reads, before the object is cached: the managed fields, and of a Node
-// what grows with its use. A Node has up to 50 images, each with several names, which is most of its memory.
+// trimmed removes the fields that no plugin reads from an object before it is cached: the managed fields, and the
+// images, conditions and volumes of a Node's status. A Node has up to 50 images, each with several names, which are
+// most of its memory.
 func trimmed(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)

@@ -1,4 +1,4 @@
-// Package census counts the workloads of a cluster, from caches that hold only what they use.
+// Package census computes the usage of the workloads of a cluster from caches that store only the fields that it needs.
 package census
 
 import (
@@ -21,7 +21,7 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// Census has the caches of all counted kinds.
+// Census holds the caches of all counted kinds.
 type Census struct {
 	kinds      *workload.Kinds
 	namespaces corev1listers.NamespaceLister
@@ -31,7 +31,7 @@ type Census struct {
 	caches     map[schema.GroupResource]cache.SharedIndexInformer
 }
 
-// New requests an informer for each kind. Custom kinds may have no definition in the cluster.
+// New requests an informer for each kind. A custom kind whose definition is missing has an empty cache.
 func New(d admit.Deps, kinds *workload.Kinds) (*Census, error) {
 	c := &Census{
 		kinds: kinds, client: d.Dynamic, clock: d.Clock,
@@ -93,7 +93,7 @@ func (c *Census) Count(spec *quotav1alpha1.FleetAllowanceSpec, asked map[types.U
 			if !asked[e.UID] {
 				continue
 			}
-			// What the object declares: a request that enlarges it was charged the difference to that.
+			// This is the declared usage: a request that enlarged the object was charged the difference to it.
 			found := ledger.Counted{ResourceVersion: e.ResourceVersion}
 			if in && c.coveredBy(e) == nil {
 				found.Usage = quota.Mask(e.usage, limited)
@@ -106,7 +106,8 @@ func (c *Census) Count(spec *quotav1alpha1.FleetAllowanceSpec, asked map[types.U
 	return out, true
 }
 
-// versions returns the resource versions of the caches, also that of the namespaces, whose labels quotas select. A cache of a kind that the cluster does not have has none.
+// versions returns the resource versions of the caches, including the cache of namespaces, whose labels quotas select.
+// The cache of a missing kind has no version.
 func (c *Census) versions() map[string]string {
 	out := map[string]string{}
 	for gr, informer := range c.caches {
@@ -120,15 +121,15 @@ func (c *Census) versions() map[string]string {
 	return out
 }
 
-// Selects reports whether a quota covers a namespace. It covers a namespace that the cache does not have: an object of it
-// shows that the cache is late, and a count must not lose the object.
+// Selects reports whether a quota covers a namespace. It returns true for a namespace that is not in the cache: the
+// cache lags behind an object in that namespace, and a count must not omit the object.
 func (c *Census) Selects(selector *metav1.LabelSelector, namespace string) bool {
 	if selector == nil {
 		return true
 	}
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
-		// The definition accepts only valid selectors. Nobody escapes a quota by an invalid one.
+		// The definition rejects an invalid selector. If one is stored, it must not exempt any namespace.
 		return true
 	}
 	ns, err := c.namespaces.Get(namespace)

@@ -13,23 +13,23 @@ import (
 	"github.com/postern-dev/postern/internal/fleetquota/workload"
 )
 
-// entry is what a cache holds of an object.
+// entry is the cached form of an object.
 type entry struct {
 	metav1.ObjectMeta
 
 	kind *workload.Kind
-	// usage, spare, covers and fixed are those of a workload.Workload.
+	// usage, spare, covers and fixed are the fields of workload.Workload.
 	usage, spare  corev1.ResourceList
 	covers, fixed bool
-	// ends is when a pod that is being deleted should be gone. It uses nothing from then on.
+	// ends is the time at which a terminating pod should be gone. From then on its usage is zero.
 	ends time.Time
-	// owner is the controller of the object, if its kind is counted.
+	// owner is the controller of the object if its kind is counted, or else nil.
 	owner     *metav1.OwnerReference
 	ownerKind *workload.Kind
 }
 
-// transform makes an entry of an object. An object that cannot be measured uses nothing: the API server stored it before
-// the quota, and its controller cannot read it either.
+// transform returns a function that converts objects into entries. An object that cannot be measured has no usage: it
+// was stored before the quota, and its controller cannot read it either.
 func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		u, ok := obj.(*unstructured.Unstructured)
@@ -50,7 +50,8 @@ func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
 	}
 }
 
-// ended returns the entry of a pod that should be gone, for example because its node is lost. Only the object counts.
+// ended returns the entry of a terminating pod that should be gone, for example because its node is lost. Only the
+// object itself is counted.
 func (e *entry) ended() *entry {
 	out := *e
 	name := generic.ObjectCountQuotaResourceNameFor(e.kind.GroupResource())

@@ -16,7 +16,7 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// coveredBy returns the owner of an entry if the usage of the entry is a part of what the owner uses, or nil.
+// coveredBy returns the owner whose usage includes the usage of the entry, or nil.
 func (c *Census) coveredBy(e *entry) *entry {
 	if e.owner == nil {
 		return nil
@@ -27,7 +27,7 @@ func (c *Census) coveredBy(e *entry) *entry {
 	return nil
 }
 
-// known returns an owner that the cache has, or nil.
+// known returns an owner from the cache, or nil.
 func (c *Census) known(kind *workload.Kind, namespace string, owner *metav1.OwnerReference) *entry {
 	obj, ok, err := c.caches[kind.GroupResource()].GetStore().GetByKey(cache.NewObjectName(namespace, owner.Name).String())
 	if err != nil || !ok {
@@ -40,8 +40,8 @@ func (c *Census) known(kind *workload.Kind, namespace string, owner *metav1.Owne
 	return e
 }
 
-// Covers reports whether the owner of an object exists and covers the object. An owner that is not in the cache is read
-// from the API server.
+// Covers reports whether the owner of an object exists and its usage includes that of the object. Covers reads an owner
+// that is not in the cache from the API server.
 func (c *Census) Covers(ctx context.Context, kind *workload.Kind, namespace string, owner *metav1.OwnerReference) (bool, error) {
 	if e := c.known(kind, namespace, owner); e != nil {
 		return e.covers, nil
@@ -53,7 +53,7 @@ func (c *Census) Covers(ctx context.Context, kind *workload.Kind, namespace stri
 	return c.measured(kind, u)
 }
 
-// measured reports whether an object covers its dependents.
+// measured reports whether the usage of an object includes that of its dependents.
 func (c *Census) measured(kind *workload.Kind, u *unstructured.Unstructured) (bool, error) {
 	w, err := c.kinds.Measure(kind, u)
 	if errors.Is(err, workload.ErrUnreadable) {
@@ -65,9 +65,9 @@ func (c *Census) measured(kind *workload.Kind, u *unstructured.Unstructured) (bo
 	return w.Covers, nil
 }
 
-// Keeps reports whether an owner, or an owner of the owner, covers its dependents and stays. An owner that is deleted
-// releases dependents that take its place, unless its own owner makes another one. Owners are read from the API server,
-// because a cache may be late.
+// Keeps reports whether an owner, or an owner of the owner, includes the usage of its dependents and is not being
+// deleted. If an owner is deleted, its dependents replace it, unless its own owner creates another one. Keeps reads
+// owners from the API server, because a cache may lag behind.
 func (c *Census) Keeps(ctx context.Context, kind *workload.Kind, namespace string, owner *metav1.OwnerReference) (bool, error) {
 	for range maxOwners {
 		u, err := c.Live(ctx, kind, namespace, owner.Name)
@@ -87,7 +87,7 @@ func (c *Census) Keeps(ctx context.Context, kind *workload.Kind, namespace strin
 	return true, nil
 }
 
-// Live reads an object from the API server. It returns nil if there is none.
+// Live reads an object from the API server, and returns nil if the object does not exist.
 func (c *Census) Live(ctx context.Context, kind *workload.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 	u, err := c.client.Resource(kind.GroupVersionResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -7,23 +7,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxOwners bounds a chain of owners. A chain has at most four objects in practice, such as Pod, Job, CronJob and a custom
-// resource. Objects that own each other in a circle have no end of the chain, and each of them counts on its own.
+// maxOwners is the longest chain of owners that is followed. In practice a chain has at most four objects, such as Pod,
+// Job, CronJob and a custom resource. Objects that own each other in a circle are counted separately.
 const maxOwners = 8
 
-// tally adds up what entries use. An owner uses what it declares, or what its dependents use if that is more: the pods of
-// a workload that was made smaller go on until they are deleted, and those of a paused Deployment, or of a ReplicaSet with
-// a new template, until somebody deletes them.
+// tally computes the total usage of entries. The usage of an owner is the larger of its declared usage and the usage of
+// its dependents: pods of a workload that was scaled down run until they are deleted, and pods of a paused Deployment,
+// or of a ReplicaSet with a new template, run until a user deletes them.
 type tally struct {
 	limited []corev1.ResourceName
 	total   corev1.ResourceList
-	// levels are the entries whose owner covers them, by the number of their owners.
+	// levels holds the covered entries, by their number of owners.
 	levels [maxOwners][]covered
-	// below is what the dependents of an owner use.
+	// below is the usage of the dependents of an owner.
 	below map[types.UID]corev1.ResourceList
 }
 
-// covered is an entry and its owner.
+// covered is an entry with the owner whose usage includes it.
 type covered struct{ entry, owner *entry }
 
 func newTally(limits corev1.ResourceList) *tally {
@@ -34,7 +34,7 @@ func newTally(limits corev1.ResourceList) *tally {
 	return t
 }
 
-// sum returns the total. ownerOf returns the entry that covers another one, or nil.
+// sum returns the total usage. ownerOf returns the entry that covers an entry, or nil.
 func (t *tally) sum(entries []*entry, ownerOf func(*entry) *entry) corev1.ResourceList {
 	var roots []*entry
 	for _, e := range entries {
@@ -71,8 +71,8 @@ func (t *tally) under(owner *entry) corev1.ResourceList {
 	return l
 }
 
-// addTo adds what an entry and its dependents use. Objects are counted only for a root: an owner declares how many pods it
-// has, and not how many objects its controllers keep, such as the old ReplicaSets of a Deployment.
+// addTo adds the usage of an entry and its dependents. It counts objects only for a root: an owner declares its number
+// of pods, but not the number of objects that its controllers create, such as the old ReplicaSets of a Deployment.
 func (t *tally) addTo(sum corev1.ResourceList, e *entry, objects bool) {
 	below := t.below[e.UID]
 	for _, name := range t.limited {

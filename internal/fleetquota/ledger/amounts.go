@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// An amount that a list does not have is zero.
+// In the functions of this file, a resource that is not in a list has the amount zero.
 
 // plus returns the sum of two lists.
 func plus(a, b corev1.ResourceList) corev1.ResourceList {
@@ -30,8 +30,8 @@ func addTo(sum, more corev1.ResourceList) {
 	}
 }
 
-// readable returns an amount that has the same value when it is read from its text: what has a suffix such as Ei is read
-// as at most 2^63 - 1.
+// readable returns an amount whose text decodes to the same value: an amount with a suffix such as Ei is decoded as at
+// most 2^63 - 1.
 func readable(q resource.Quantity) resource.Quantity {
 	if q.Format == resource.BinarySI && q.CmpInt64(math.MaxInt64) > 0 {
 		q.Format = resource.DecimalSI
@@ -84,7 +84,7 @@ func least(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// only returns the positive amounts of the resources that are limited.
+// only returns the positive amounts of a for the resources in limited.
 func only(a, limited corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range a {
@@ -101,7 +101,7 @@ func covers(a, b corev1.ResourceList) bool { return len(minus(b, a)) == 0 }
 // same reports whether two lists have the same amounts.
 func same(a, b corev1.ResourceList) bool { return covers(a, b) && covers(b, a) }
 
-// share returns a part of each amount, rounded up to whole units: thousandths for CPU, ones for everything else.
+// share returns a part of each amount, rounded up to whole units: thousandths for CPU, and ones for other resources.
 func share(a corev1.ResourceList, part float64) corev1.ResourceList {
 	out := make(corev1.ResourceList, len(a))
 	for name, q := range a {
@@ -118,7 +118,7 @@ func whole(name corev1.ResourceName, amount float64, format resource.Format) *re
 	return resource.NewQuantity(bounded(amount), format)
 }
 
-// half returns half of each amount, rounded down to whole units. An amount of the step that has no half is left out.
+// half returns half of each amount, rounded up to whole units. It omits an amount that is smaller than the result.
 func half(a corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range a {
@@ -130,7 +130,7 @@ func half(a corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Text returns amounts as in the messages of kube-apiserver: requests.cpu=8,requests.memory=2Gi.
+// Text returns amounts in the format of kube-apiserver's messages, such as requests.cpu=8,requests.memory=2Gi.
 func Text(a corev1.ResourceList) string {
 	names := make([]string, 0, len(a))
 	for name := range a {
@@ -145,7 +145,7 @@ func Text(a corev1.ResourceList) string {
 	return strings.Join(parts, ",")
 }
 
-// of returns the amounts of the resources that are named in another list, also those that are zero.
+// of returns the amounts of a for the resources in names, including zero amounts.
 func of(a, names corev1.ResourceList) corev1.ResourceList {
 	out := make(corev1.ResourceList, len(names))
 	for name := range names {
@@ -155,10 +155,10 @@ func of(a, names corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Named returns the amounts of the resources that are named in another list.
+// Named returns the amounts of a for the resources in names, including zero amounts.
 func Named(a, names corev1.ResourceList) corev1.ResourceList { return of(a, names) }
 
-// Beyond returns the amounts of a that are larger than a limit. A resource without a limit is not one of them.
+// Beyond returns the amounts of a that exceed the limit. It omits resources without a limit.
 func Beyond(a, limit corev1.ResourceList) corev1.ResourceList {
 	return of(a, minus(only(a, limit), limit))
 }

@@ -10,10 +10,10 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// The functions of this file change the objects, and nothing else.
+// The functions of this file only change objects in memory.
 
-// Charged returns what is charged to an account: at least what all workloads of the cluster use, including those that
-// are admitted and not stored yet.
+// Charged returns the charge of an account: an upper bound of the usage of all workloads of the cluster, including
+// those that are admitted and not stored yet.
 func Charged(a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
 	out := plus(a.Status.Counted, nil)
 	for i := range a.Status.Pending {
@@ -22,12 +22,12 @@ func Charged(a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
 	return out
 }
 
-// available returns the allowance, and no more than the limit, which may have been lowered since.
+// available returns the allowance, limited to the limit of the quota, which may have been lowered.
 func available(a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
 	return least(a.Status.Allowance, a.Spec.Hard)
 }
 
-// enter charges a demand if it fits into the allowance. A demand that adds nothing always fits.
+// enter charges a demand if the allowance suffices. A demand that adds no usage is always charged.
 func enter(a *quotav1alpha1.FleetAllowance, d *Demand) bool {
 	extra := Extra(d, a)
 	if len(extra) == 0 {
@@ -42,15 +42,15 @@ func enter(a *quotav1alpha1.FleetAllowance, d *Demand) bool {
 	return true
 }
 
-// leave removes the entry of a request that was not admitted after all.
+// leave removes the entry of a request that was denied later.
 func leave(a *quotav1alpha1.FleetAllowance, request types.UID) bool {
 	before := len(a.Status.Pending)
 	a.Status.Pending = slices.DeleteFunc(a.Status.Pending, func(p quotav1alpha1.Pending) bool { return p.Request == request })
 	return len(a.Status.Pending) != before
 }
 
-// adopt takes over the allowance of the cluster in the hub. An allowance with the same or a lower sequence is older than
-// the account, and is ignored.
+// adopt sets the allowance of the account to that in the hub. It ignores an allowance whose sequence is not higher than
+// that of the account, because that allowance is older.
 func adopt(a *quotav1alpha1.FleetAllowance, o *offer) bool {
 	if o == nil || o.quota != a.Status.Quota || o.sequence <= a.Status.Sequence {
 		return false
@@ -59,9 +59,9 @@ func adopt(a *quotav1alpha1.FleetAllowance, o *offer) bool {
 	return true
 }
 
-// recount replaces what is counted by what the caches have, and removes the entries that the caches have settled. It
-// does nothing if another replica has counted with newer caches: its count may have settled an entry whose object these
-// caches do not show.
+// recount sets the counted usage to the usage in the caches, and removes the entries that the caches have settled. It
+// does nothing if another replica has counted with newer caches, because that count may have settled an entry whose
+// object is not in these caches yet.
 func recount(a *quotav1alpha1.FleetAllowance, c Count, dead map[types.UID]bool) bool {
 	if !newer(c.From, a.Status.Caches) {
 		return false
@@ -90,8 +90,8 @@ func recount(a *quotav1alpha1.FleetAllowance, c Count, dead map[types.UID]bool) 
 	return true
 }
 
-// settled reports whether the caches show that a request was stored, or can never be stored any more: the API server
-// stores a change only over the resource version that the admission plugins saw.
+// settled reports whether the caches show that the change of a request was stored or can never be stored: the API
+// server stores a change only over the resource version that the admission plugins saw.
 func settled(p *quotav1alpha1.Pending, c Count) bool {
 	found, ok := c.Objects[p.UID]
 	switch {
@@ -102,11 +102,11 @@ func settled(p *quotav1alpha1.Pending, c Count) bool {
 	case ok:
 		return compare(found.ResourceVersion, p.From) > 0
 	}
-	// The object existed at that version, and does not exist any more.
+	// The object existed at that version and has been deleted.
 	return compare(c.From[key(p)], p.From) >= 0
 }
 
-// key is the name of a resource in Count.From and Count.To.
+// key returns the key of a resource in Count.From and Count.To.
 func key(p *quotav1alpha1.Pending) string {
 	if p.Group == "" {
 		return p.Resource
@@ -114,7 +114,7 @@ func key(p *quotav1alpha1.Pending) string {
 	return p.Resource + "." + p.Group
 }
 
-// newer reports whether every resource version is at least as new as the one of the same resource in another list.
+// newer reports whether each resource version in from is at least as new as the version of the same resource in than.
 func newer(from, than map[string]string) bool {
 	for resource, version := range than {
 		if compare(from[resource], version) < 0 {
@@ -141,7 +141,7 @@ func compare(a, b string) int {
 	return order
 }
 
-// find returns the entry of a cluster, or nil.
+// find returns the entry of a cluster in a quota, or nil.
 func find(q *quotav1alpha1.FleetQuota, cluster string) *quotav1alpha1.ClusterAllowance {
 	i := slices.IndexFunc(q.Status.Clusters, func(c quotav1alpha1.ClusterAllowance) bool { return c.Name == cluster })
 	if i < 0 {
@@ -150,7 +150,7 @@ func find(q *quotav1alpha1.FleetQuota, cluster string) *quotav1alpha1.ClusterAll
 	return &q.Status.Clusters[i]
 }
 
-// claimed returns the sum of all allowances.
+// claimed returns the sum of the allowances of all clusters.
 func claimed(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := range q.Status.Clusters {
@@ -159,7 +159,7 @@ func claimed(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 	return out
 }
 
-// used returns the sum of what the clusters last reported to use.
+// used returns the sum of the last reported usage of all clusters.
 func used(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := range q.Status.Clusters {
@@ -168,13 +168,13 @@ func used(q *quotav1alpha1.FleetQuota) corev1.ResourceList {
 	return out
 }
 
-// numbered gives an entry a sequence that no allowance has had, also not one that the cluster remembers.
+// numbered sets a sequence higher than every earlier one, in the hub and in the cluster.
 func numbered(q *quotav1alpha1.FleetQuota, e *quotav1alpha1.ClusterAllowance, remembered int64) {
 	q.Status.Sequence = max(q.Status.Sequence, remembered, e.Sequence) + 1
 	e.Sequence = q.Status.Sequence
 }
 
-// total updates the sums and the texts of a quota.
+// total updates the sums and the texts in the status of a quota.
 func total(q *quotav1alpha1.FleetQuota) {
 	slices.SortFunc(q.Status.Clusters, func(a, b quotav1alpha1.ClusterAllowance) int {
 		if a.Name < b.Name {
@@ -186,7 +186,7 @@ func total(q *quotav1alpha1.FleetQuota) {
 	q.Status.Summary = quotav1alpha1.Summary{Limit: Text(q.Spec.Hard), Used: Text(q.Status.Used), Claimed: Text(q.Status.Claimed)}
 }
 
-// wantedByOthers returns what other clusters could not get.
+// wantedByOthers returns the unmet demand of the other clusters.
 func wantedByOthers(q *quotav1alpha1.FleetQuota, cluster string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := range q.Status.Clusters {
@@ -197,16 +197,16 @@ func wantedByOthers(q *quotav1alpha1.FleetQuota, cluster string) corev1.Resource
 	return out
 }
 
-// Adds reports whether a demand uses more of a limited resource than before.
+// Adds reports whether a demand increases the usage of a limited resource.
 func Adds(d *Demand, a *quotav1alpha1.FleetAllowance) bool { return len(Extra(d, a)) > 0 }
 
-// Extra returns what a demand adds to what is charged.
+// Extra returns the increase of limited resources by a demand.
 func Extra(d *Demand, a *quotav1alpha1.FleetAllowance) corev1.ResourceList {
 	return only(minus(d.Usage, d.Old), a.Spec.Hard)
 }
 
-// Fits reports whether a demand would be admitted, as far as the account knows: within the allowance, or within what no
-// other cluster has claimed. It changes nothing.
+// Fits reports whether a demand would be admitted according to the account: within the allowance, or within the part of
+// the limit that no cluster has claimed. Fits changes nothing.
 func Fits(a *quotav1alpha1.FleetAllowance, d *Demand) bool {
 	extra := Extra(d, a)
 	wanted := only(plus(Charged(a), extra), extra)

@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// spacing is the mean time between two reports of all clusters of a quota, at least.
+	// spacing is the shortest mean time between two reports, over all clusters of a quota.
 	spacing = 100 * time.Millisecond
-	// maxStatus bounds the status of a quota, and the entries of an account, in bytes. etcd stores objects of 1.5 MiB by default.
+	// maxStatus is the largest size of the status of a quota, and of the entries of an account, in bytes. etcd stores
+	// objects of up to 1.5 MiB by default.
 	maxStatus = 1_400_000
-	// entrySize is the largest size of an entry without its name and its amounts, in bytes, and amountSize that of an amount
-	// without the name of its resource.
+	// entrySize is the largest size of an entry in bytes, without its name and its amounts. amountSize is the largest
+	// size of an amount in bytes, without the name of its resource.
 	entrySize, amountSize = 220, 30
-	// pendingBase is the largest size of an entry of an account without its texts and amounts, in bytes.
+	// pendingBase is the largest size of an entry of an account in bytes, without its texts and amounts.
 	pendingBase = 180
 )
 
-// ErrFull says that the status of a quota has no room for another cluster.
+// ErrFull is returned if the status of a quota has no room for another cluster.
 var ErrFull = errors.New("the quota has no room for another cluster: use several quotas, each for some of the clusters")
 
-// ErrSameName says that another cluster uses the name of this one.
+// ErrSameName is returned if another cluster uses the name of this cluster.
 var ErrSameName = errors.New("another cluster has the same name")
 
-// Spread returns an interval that is stretched in a large fleet: all clusters write and read the same object, whose size
-// grows with their number.
+// Spread returns an interval that is longer in a large fleet, because all clusters write and read the same object,
+// whose size grows with their number.
 func Spread(q *quotav1alpha1.FleetQuota, interval time.Duration) time.Duration {
 	return max(interval, time.Duration(len(q.Status.Clusters))*spacing)
 }
@@ -36,14 +37,14 @@ func (a *Account) heartbeatSeconds(q *quotav1alpha1.FleetQuota) int64 {
 	return int64(Spread(q, a.Heartbeat).Seconds())
 }
 
-// room returns ErrFull if a new entry could make the status too large for etcd. Then the clusters that are in it could not
-// return anything either.
+// room returns ErrFull if a new entry could make the status too large for etcd. With a larger status, the other
+// clusters could not return allowance either.
 func room(q *quotav1alpha1.FleetQuota, cluster string) error {
 	amounts := 0
 	for name := range q.Spec.Hard {
 		amounts += len(name) + amountSize
 	}
-	// Besides the entries: the limits, the two sums, and the three texts.
+	// The rest of the status has the limits, the two sums, and the three texts.
 	size := 6*amounts + 3*amounts + entrySize + len(cluster)
 	for i := range q.Status.Clusters {
 		size += 3*amounts + entrySize + len(q.Status.Clusters[i].Name)
@@ -54,8 +55,8 @@ func room(q *quotav1alpha1.FleetQuota, cluster string) error {
 	return nil
 }
 
-// identify returns ErrSameName if an entry belongs to another cluster. Two clusters that share an entry would use its
-// allowance twice.
+// identify returns ErrSameName if an entry belongs to another cluster. Two clusters with a common entry would both use
+// its allowance.
 func (a *Account) identify(e *quotav1alpha1.ClusterAllowance) error {
 	if a.ID == nil {
 		return nil
@@ -72,7 +73,7 @@ func (a *Account) identify(e *quotav1alpha1.ClusterAllowance) error {
 	return nil
 }
 
-// pendingSize returns the largest size of the entries of an account with those of demands, in bytes.
+// pendingSize returns the largest size of the entries of an account in bytes, with the entries of further demands.
 func pendingSize(a *quotav1alpha1.FleetAllowance, demands []*Demand) int {
 	limits := 0
 	for name := range a.Spec.Hard {

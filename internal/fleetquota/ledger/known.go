@@ -10,7 +10,7 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// offer is the allowance of the cluster in the hub.
+// offer is the allowance of the own cluster in the hub.
 type offer struct {
 	quota     types.UID
 	sequence  int64
@@ -23,7 +23,7 @@ func (a *Account) recall() (*quotav1alpha1.FleetAllowance, *offer) {
 	return a.known, a.offered
 }
 
-// remember keeps an account unless a newer one is known.
+// remember stores an account, unless a newer one is stored.
 func (a *Account) remember(read *quotav1alpha1.FleetAllowance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,7 +42,7 @@ func (a *Account) remember(read *quotav1alpha1.FleetAllowance) {
 	a.seen = seen
 }
 
-// Notice keeps an account that was read from a cache, unless a newer one is known.
+// Notice stores an account that was read from a cache, unless a newer one is stored.
 func (a *Account) Notice(read *quotav1alpha1.FleetAllowance) { a.remember(read) }
 
 func (a *Account) forget() {
@@ -51,13 +51,13 @@ func (a *Account) forget() {
 	a.known = nil
 }
 
-// Known returns the newest account that this replica has written or read, or nil. It must not be modified.
+// Known returns the newest account that this replica has written or read, or nil. The caller must not modify it.
 func (a *Account) Known() *quotav1alpha1.FleetAllowance {
 	known, _ := a.recall()
 	return known
 }
 
-// Away returns an error while the hub does not answer.
+// Away returns an error if the last call to the hub failed, or else nil.
 func (a *Account) Away() *AwayError {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +67,7 @@ func (a *Account) Away() *AwayError {
 	return &AwayError{Since: a.since, Err: a.away}
 }
 
-// heard records the result of a call to the hub, and returns an AwayError for an error of it.
+// heard records the result of a call to the hub. It returns an AwayError that wraps an error of the call.
 func (a *Account) heard(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

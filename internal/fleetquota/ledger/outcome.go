@@ -8,25 +8,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Outcome is how a demand was decided.
+// Outcome is the result of a demand, as the metrics name it.
 type Outcome string
 
 const (
-	// Within means that the allowance of the cluster was sufficient.
+	// Within means that the allowance of the cluster sufficed.
 	Within Outcome = "local"
-	// Claimed means that more was claimed from the hub.
+	// Claimed means that the cluster claimed a larger allowance from the hub.
 	Claimed Outcome = "claimed"
-	// Refused means that the demand does not fit.
+	// Refused means that the limit of the quota does not suffice.
 	Refused Outcome = "refused"
 )
 
-// ShortError says that the hub has less left than was asked for.
+// ShortError is returned if the hub has less than the missing amount. Free is the unclaimed part of the limit.
 type ShortError struct{ Free corev1.ResourceList }
 
 // Error implements error.
 func (e *ShortError) Error() string { return "the other clusters have claimed the rest" }
 
-// AwayError says that the hub does not answer.
+// AwayError is returned while the hub does not answer.
 type AwayError struct {
 	Since time.Time
 	Err   error
@@ -37,10 +37,10 @@ func (e *AwayError) Error() string {
 	return fmt.Sprintf("the hub has not answered since %s: %v", e.Since.UTC().Format(time.RFC3339), e.Err)
 }
 
-// Unwrap returns the error of the last call.
+// Unwrap returns the error of the last call to the hub.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// IsShortOrAway reports whether an error says why a demand was refused. Any other error means that the demand could not be
+// IsShortOrAway reports whether an error is the reason of a denial. Any other error means that the demand could not be
 // decided.
 func IsShortOrAway(err error) bool {
 	var short *ShortError

@@ -14,16 +14,17 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// missedReports is the number of reports that a cluster must have missed before its allowance is taken back.
+// missedReports is the number of reports that a cluster must miss before its allowance can be reclaimed.
 const missedReports = 3
 
-// ErrNoAllowance says that a cluster has no allowance.
+// ErrNoAllowance is returned if a cluster has no allowance.
 var ErrNoAllowance = errors.New("the cluster has no allowance")
 
-// Reclaim takes back the allowance of a cluster that is gone, and returns it. It waits for the time of three reports,
-// and returns an error if the cluster has reported in the meantime. Only the own clock measures that time. Wait waits.
+// Reclaim removes the allowance of a cluster that does not exist any more, and returns the allowance. It waits for the
+// time of three reports, measured by the clock of the caller, and returns an error if the cluster reports in the
+// meantime. wait waits for a duration.
 //
-// A cluster that is not gone and cannot reach the hub would go on to use the allowance.
+// A cluster that still runs and cannot reach the hub would continue to use the removed allowance.
 func Reclaim(ctx context.Context, hub Hub, quota, cluster string, wait func(context.Context, time.Duration) error) (corev1.ResourceList, error) {
 	q, err := hub.Get(ctx, quota)
 	if err != nil {
@@ -59,13 +60,13 @@ func Reclaim(ctx context.Context, hub Hub, quota, cluster string, wait func(cont
 	}
 }
 
-// Silence is how long a cluster must not have written to the hub before its allowance can be taken back.
+// Silence returns the time for which a cluster must not write to the hub before its allowance can be reclaimed.
 func Silence(c *quotav1alpha1.ClusterAllowance) time.Duration {
 	return missedReports * max(time.Duration(c.HeartbeatSeconds), 1) * time.Second
 }
 
-// Withdraw removes the entry of a cluster that the quota does not cover any more, unless the entry is that of another
-// cluster with the same name.
+// Withdraw removes the entry of a cluster that the quota does not cover any more. It keeps the entry if it belongs to
+// another cluster with the same name.
 func Withdraw(ctx context.Context, hub Hub, quota, cluster string, id types.UID) error {
 	for {
 		q, err := hub.Get(ctx, quota)

@@ -16,7 +16,8 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// callTimeout bounds a call to the hub, so that a request that needs the hub is answered while the hub is away.
+// callTimeout is the time-out of a call to the hub, so that a request that needs the hub is answered while the hub does
+// not answer.
 const callTimeout = 2 * time.Second
 
 // NewHub returns a client for the hub in a kubeconfig. A relative path in the kubeconfig is relative to its folder.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// typedOf returns an object of a cache as the type of k8s.io/api.
+// typedOf converts a cached object into its type of k8s.io/api.
 func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
 	obj, err := scheme.Scheme.New(kind.GroupVersion().WithKind(kind.Kind))
 	if err != nil {
@@ -27,10 +27,10 @@ func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
 	return obj, nil
 }
 
-// content is what an object stands for.
+// content describes the pods of an object.
 type content struct {
-	// parts are the pods of the object, and run the pods of objects that it creates and that are counted on their own.
-	// spare are pods that a rolling update adds and that are not counted.
+	// parts are the pods of the object. run are the pods of objects that it creates and that are counted separately.
+	// spare are the pods of a rolling update if they are not counted.
 	parts, run, spare []part
 
 	covers, fixed bool
@@ -76,13 +76,13 @@ func (k *Kinds) deployment(d *appsv1.Deployment) content {
 	if k.settings.CountSurge {
 		return content{parts: []part{{pods + more, podOf(&d.Spec.Template)}}, covers: true}
 	}
-	// The controller never gives one ReplicaSet more pods than the Deployment has, whatever maxSurge is.
+	// A ReplicaSet never gets more pods than its Deployment has, whatever maxSurge is.
 	return content{
 		parts: []part{{pods, podOf(&d.Spec.Template)}}, spare: []part{{min(more, pods), podOf(&d.Spec.Template)}}, covers: true,
 	}
 }
 
-// jobParts returns the pods that run at the same time.
+// jobParts returns the pods of a Job that run at the same time.
 func jobParts(spec *batchv1.JobSpec) []part {
 	if spec.Suspend != nil && *spec.Suspend {
 		return nil
@@ -103,7 +103,8 @@ func hasEnded(job *batchv1.Job) bool {
 	return false
 }
 
-// surge returns how many pods a rolling update may add. The API server sets the default, and accepts only valid values.
+// surge returns the number of pods that a rolling update may add. The API server sets the default and rejects invalid
+// values.
 func surge(d *appsv1.Deployment, replicas int64) int64 {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		return 0
@@ -115,7 +116,7 @@ func surge(d *appsv1.Deployment, replicas int64) int64 {
 	if most.Type == intstr.Int {
 		return max(int64(most.IntVal), 0)
 	}
-	// The result is the largest number for more percents than that.
+	// A number with more digits gives the largest result.
 	percents, err := strconv.ParseInt(strings.TrimSuffix(most.StrVal, "%"), 10, 32)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return replicas
@@ -123,7 +124,7 @@ func surge(d *appsv1.Deployment, replicas int64) int64 {
 	return min((max(percents, 0)*replicas+99)/100, maxReplicas)
 }
 
-// orOne returns a number, of which the default is 1.
+// orOne returns a number whose default is 1.
 func orOne(n *int32) int64 {
 	if n == nil {
 		return 1
@@ -133,7 +134,7 @@ func orOne(n *int32) int64 {
 
 func podOf(template *corev1.PodTemplateSpec) *corev1.Pod { return &corev1.Pod{Spec: template.Spec} }
 
-// Scaled returns a copy of an object with another number of replicas, as the scale subresource stores it.
+// Scaled returns a copy of an object with another number of replicas, as the subresource scale stores it.
 func (k *Kind) Scaled(u *unstructured.Unstructured, replicas int64) (*unstructured.Unstructured, error) {
 	out := u.DeepCopy()
 	if err := unstructured.SetNestedField(out.Object, replicas, strings.Split(k.Scale, ".")...); err != nil {

@@ -14,32 +14,32 @@ import (
 	"github.com/postern-dev/postern/internal/quantities"
 )
 
-// Custom says where the objects of a custom kind have their pods.
+// Custom describes where the objects of a custom kind have their pods.
 type Custom struct {
 	Groups []Group
-	// Suspended is the path of a bool. An object in which it is true uses nothing.
+	// Suspended is the path of a bool. An object in which it is true has no usage.
 	Suspended string
-	// Finished are types of status.conditions. An object with one of them that is True uses nothing.
+	// Finished are types of status.conditions. An object has no usage if one of them is True.
 	Finished []string
 }
 
-// Group is a part of an object that describes equal pods.
+// Group describes a part of an object that has equal pods.
 type Group struct {
-	// Path is the path of the part, such as spec.mpiReplicaSpecs.*. A * stands for all values of a map or a list.
+	// Path is the path of the part, such as spec.mpiReplicaSpecs.*. A * matches all values of a map or a list.
 	Path string
-	// Replicas are the paths of numbers in the part. The number of pods is their product.
+	// Replicas are the paths of numbers in the part. Their product is the number of pods.
 	Replicas []string
-	// Absent is the value of a number that the part does not have.
+	// Absent is the default of a missing number.
 	Absent int64
 	// Template is the path of the pod template in the part.
 	Template string
 }
 
-// maxReplicas bounds a number of replicas. API servers accept no more for the kinds of k8s.io/api.
+// maxReplicas is the largest number of replicas. API servers reject a larger number for the kinds of k8s.io/api.
 const maxReplicas = 1<<31 - 1
 
-// maxTemplates bounds the pod templates of an object. An object of the largest size that etcd stores has no more of them,
-// unless they are nearly empty. Such templates would take far more memory than their text.
+// maxTemplates is the largest number of pod templates in an object. An object of the largest size that etcd stores has
+// more only if the templates are nearly empty, and decoding such templates would take far more memory than their text.
 const maxTemplates = 10_000
 
 func (c *Custom) parts(obj map[string]any) ([]part, error) {
@@ -86,7 +86,7 @@ func (c *Custom) finished(obj map[string]any) bool {
 	})
 }
 
-// node is a value in an object, with its path.
+// node is a value in an object and its path.
 type node struct {
 	path  string
 	value any
@@ -134,7 +134,7 @@ func (g *Group) part(n node) (part, error) {
 		factor := min(g.Absent, maxReplicas)
 		for _, found := range resolve(fields, strings.Split(path, "."), n.path) {
 			if found.value == nil {
-				// Null stands for absent in the API of Kubernetes.
+				// In the API of Kubernetes, null means absent.
 				continue
 			}
 			number, ok := found.value.(int64)
@@ -143,7 +143,8 @@ func (g *Group) part(n node) (part, error) {
 			}
 			factor = min(max(number, 0), maxReplicas)
 		}
-		// The product of two bounded numbers fits; that of more of them is bounded again.
+		// The product of two numbers up to maxReplicas does not overflow. The result is bounded again before the next
+		// factor.
 		pods = min(pods, maxReplicas) * factor
 	}
 	templates := resolve(fields, strings.Split(g.Template, "."), n.path)

@@ -1,5 +1,5 @@
-// Package workload measures what workloads use: all pods of a Deployment, a Job or a custom resource together, under the
-// names that a ResourceQuota has for them.
+// Package workload computes the usage of workloads: of all pods of a Deployment, a Job or a custom resource, under the
+// names of a ResourceQuota.
 package workload
 
 import (
@@ -21,27 +21,28 @@ import (
 	"github.com/postern-dev/postern/internal/kinds/podusage"
 )
 
-// Kind is a kind of workload.
+// Kind describes a kind of workload.
 type Kind struct {
 	schema.GroupVersionResource
 
 	// Kind is the name of the kind in owner references.
 	Kind string
-	// Scale is the field that the scale subresource sets, such as spec.replicas. It is empty for kinds without one.
+	// Scale is the path of the field that the subresource scale sets, such as spec.replicas. It is empty for a kind
+	// without the subresource.
 	Scale string
-	// Custom says where a custom resource has its pods. Nil stands for a kind of k8s.io/api.
+	// Custom describes where a custom resource has its pods. It is nil for a kind of k8s.io/api.
 	Custom *Custom
 }
 
-// Settings say how kinds are measured for which there are several answers.
+// Settings selects how to measure kinds for which more than one way is useful.
 type Settings struct {
-	// CountSurge adds the pods of a rolling update to a Deployment.
+	// CountSurge adds the pods of a rolling update to the usage of a Deployment.
 	CountSurge bool
 	// DaemonSetNodes is the number of pods of each DaemonSet. 0 excludes DaemonSets and their pods.
 	DaemonSetNodes int64
 }
 
-// Kinds are the kinds that are counted.
+// Kinds is the set of counted kinds.
 type Kinds struct {
 	settings Settings
 	gates    featuregate.FeatureGate
@@ -49,7 +50,7 @@ type Kinds struct {
 	kinds    []Kind
 }
 
-// New returns the kinds of k8s.io/api, and custom kinds.
+// New returns the counted kinds of k8s.io/api and the custom kinds.
 func New(settings Settings, gates featuregate.FeatureGate, c clock.PassiveClock, custom ...Kind) *Kinds {
 	return &Kinds{settings: settings, gates: gates, clock: c, kinds: append(builtin(), custom...)}
 }
@@ -68,7 +69,7 @@ func builtin() []Kind {
 // All returns all kinds.
 func (k *Kinds) All() []Kind { return k.kinds }
 
-// Find returns the kind of a resource, or nil.
+// Find returns the kind of a resource, or nil if the resource is not counted.
 func (k *Kinds) Find(gr schema.GroupResource) *Kind {
 	i := slices.IndexFunc(k.kinds, func(kind Kind) bool { return kind.GroupResource() == gr })
 	if i < 0 {
@@ -77,7 +78,7 @@ func (k *Kinds) Find(gr schema.GroupResource) *Kind {
 	return &k.kinds[i]
 }
 
-// Owner returns the controller of an object and its kind, if that kind is counted.
+// Owner returns the controller of an object and its kind, or nil if that kind is not counted.
 func (k *Kinds) Owner(obj metav1.Object) (*metav1.OwnerReference, *Kind) {
 	owner := metav1.GetControllerOfNoCopy(obj)
 	if owner == nil {
@@ -94,30 +95,32 @@ func (k *Kinds) Owner(obj metav1.Object) (*metav1.OwnerReference, *Kind) {
 	return owner, &k.kinds[i]
 }
 
-// Workload is what one object stands for.
+// Workload is the usage of one object.
 type Workload struct {
-	// Usage is what all pods of the object use, and one object of its resource.
+	// Usage is the sum over all pods, plus 1 for count/<resource>.
 	Usage corev1.ResourceList
-	// Run is what the object will use later, in objects that are counted on their own.
+	// Run is the future usage of objects that this object creates and that are counted separately, such as the Jobs of
+	// a CronJob.
 	Run corev1.ResourceList
-	// Spare is what the pods use in addition that a rolling update adds, if they are not counted.
+	// Spare is the additional usage of the pods of a rolling update, if they are not counted.
 	Spare corev1.ResourceList
-	// Covers is true if the pods of the object and its other dependents are not counted on their own.
+	// Covers is true if Usage includes the pods and other dependents of the object, which are then not counted
+	// separately.
 	Covers bool
-	// Fixed is true if the dependents of the object do not count, also if they use more than the object says.
+	// Fixed is true if the dependents of the object are not counted even if they use more than Usage.
 	Fixed bool
 
 	parts []part
 	gates featuregate.FeatureGate
 }
 
-// part is a number of equal pods.
+// part is a group of equal pods.
 type part struct {
 	pods int64
 	pod  *corev1.Pod
 }
 
-// Pods returns the number of pods, or the largest number if there are more.
+// Pods returns the number of pods, or the largest int64 if there are more.
 func (w *Workload) Pods() int64 {
 	var n int64
 	for _, p := range w.parts {
@@ -139,10 +142,10 @@ func (w *Workload) Check(required []corev1.ResourceName) error {
 	return nil
 }
 
-// ErrUnreadable says that an object does not have what its kind should have.
+// ErrUnreadable is returned for an object that lacks the fields of its kind.
 var ErrUnreadable = errors.New("the workload cannot be measured")
 
-// Measure returns what an object uses. It returns ErrUnreadable for a custom resource without the configured fields.
+// Measure returns the usage of an object. It returns ErrUnreadable for a custom resource without the configured fields.
 func (k *Kinds) Measure(kind *Kind, obj runtime.Object) (*Workload, error) {
 	var c content
 	var err error
@@ -174,8 +177,8 @@ func (k *Kinds) Measure(kind *Kind, obj runtime.Object) (*Workload, error) {
 	return w, nil
 }
 
-// sum returns what pods use together. API servers do not validate the templates of custom resources, and no pod with a
-// negative request is ever created, so it must not make room for the other pods.
+// sum returns the usage of all pods. API servers do not validate the templates of custom resources. A pod with a
+// negative request is never created, so a negative request must not reduce the sum.
 func (k *Kinds) sum(parts []part) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, p := range parts {

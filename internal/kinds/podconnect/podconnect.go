@@ -25,7 +25,8 @@ func Rules() []admit.Rule {
 	}}
 }
 
-// Check returns a description of the pod if nobody may connect to its containers, such as "a privileged container", or "".
+// Check returns the reason for which connections to a pod are denied, such as "a privileged container", or "" to admit
+// them.
 type Check func(*corev1.PodSpec) string
 
 // Privileged is the Check for pods with a privileged container of any kind, whichever container the request is for.
@@ -38,8 +39,8 @@ func Privileged(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// Deny returns a Func that denies the connections to pods for which any check returns a description. It reads the pod from
-// the API server for each request. A cache could return a pod that was deleted and recreated with the same name.
+// Deny returns a Func that denies connections to a pod if any check returns a reason. It reads the pod from the API
+// server for each request, because a cache could return a deleted pod of the same name.
 func Deny(client kubernetes.Interface, checks ...Check) admit.Func {
 	return func(ctx context.Context, r *admit.Request) error {
 		pod, err := find(ctx, client, r)
@@ -55,11 +56,11 @@ func Deny(client kubernetes.Interface, checks ...Check) admit.Func {
 	}
 }
 
-// find returns the pod of the request. A pod that does not exist is a denial. Any other error decides nothing.
+// find returns the pod of the request. If the pod does not exist, it returns a denial. Any other error is a failure.
 func find(ctx context.Context, client kubernetes.Interface, r *admit.Request) (*corev1.Pod, error) {
 	missing := admit.Forbidden(r, apierrors.NewNotFound(corev1.Resource("pods"), r.Name))
 	for _, name := range []string{r.Namespace, r.Name} {
-		// A client refuses to send a request with such a name.
+		// The client rejects such a name without a request.
 		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 			return nil, missing
 		}

@@ -30,9 +30,8 @@ func ContainerKinds() []ContainerKind {
 	return []ContainerKind{InitContainers, Containers, EphemeralContainers}
 }
 
-// WithoutContainers is a CEL expression that is true for an object without
-// containers. Such an object is not a pod. Conditions about containers say nothing
-// about it, so the API server has to call the plugin.
+// WithoutContainers is a CEL expression that is true for an object without containers. Such an object is not a pod, so
+// conditions about containers are false for it, and the API server has to call the plugin.
 func WithoutContainers() string {
 	return "size(" + admit.CELList("object.spec."+string(Containers)) + ") == 0"
 }

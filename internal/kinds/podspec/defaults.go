@@ -48,7 +48,7 @@ func SetEnvDefaults(e *corev1.EnvVar) {
 	}
 }
 
-// setDefault sets a field that is not set.
+// setDefault sets a field to a value if it is nil.
 func setDefault[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
@@ -95,7 +95,7 @@ func setClaimDefaults(spec *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// setNetworkDefaults sets the defaults of storage that a node reaches over the network.
+// setNetworkDefaults sets the defaults of network storage.
 func setNetworkDefaults(v *corev1.VolumeSource) {
 	if v.ISCSI != nil {
 		setDefaultString(&v.ISCSI.ISCSIInterface, "default")

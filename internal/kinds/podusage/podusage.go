@@ -1,4 +1,4 @@
-// Package podusage measures what a pod uses, under the names that quotas have for it.
+// Package podusage computes the usage of a pod under the names of a ResourceQuota.
 //
 // Upstream: pkg/quota/v1/evaluator/core/pods.go.
 package podusage
@@ -23,7 +23,7 @@ import (
 	"github.com/postern-dev/postern/internal/quantities"
 )
 
-// Of returns what a pod uses. A pod that has ended is an object in storage, and uses nothing else.
+// Of returns the usage of a pod. A pod that has ended counts only as a stored object.
 func Of(pod *corev1.Pod, gates featuregate.FeatureGate, c clock.PassiveClock) corev1.ResourceList {
 	number := corev1.ResourceList{count(): *resource.NewQuantity(1, resource.DecimalSI)}
 	if Ended(pod, c) {
@@ -34,8 +34,8 @@ func Of(pod *corev1.Pod, gates featuregate.FeatureGate, c clock.PassiveClock) co
 	return quota.Add(number, Compute(resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)))
 }
 
-// Ended reports whether the pod is terminal, or should have been gone by now. Users do not pay for a pod that is
-// stuck because its node is lost.
+// Ended reports whether the pod is terminal, or is terminating and should be gone by now. Such a pod, for example on a
+// lost node, must not count for its user.
 func Ended(pod *corev1.Pod, c clock.PassiveClock) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true
@@ -47,7 +47,7 @@ func Ended(pod *corev1.Pod, c clock.PassiveClock) bool {
 	return c.Now().After(pod.DeletionTimestamp.Add(grace))
 }
 
-// capped returns the pod with quantities that can be added. API servers accept exponents that take hours.
+// capped returns the pod with bounded quantities. API servers accept exponents that take hours to compute with.
 func capped(pod *corev1.Pod) *corev1.Pod {
 	isFar := false
 	eachList(pod, func(list corev1.ResourceList) {
@@ -63,7 +63,7 @@ func capped(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// eachList calls f with each list of resources that counts for the usage of a pod.
+// eachList calls f with each list of resources that the usage of a pod is computed from.
 func eachList(pod *corev1.Pod, f func(corev1.ResourceList)) {
 	requirements := func(r *corev1.ResourceRequirements) {
 		if r != nil {
@@ -86,7 +86,7 @@ func eachList(pod *corev1.Pod, f func(corev1.ResourceList)) {
 	}
 }
 
-// Compute returns one pod and its resources, under each of the names that a quota has for them.
+// Compute returns the usage of one pod with the given requests and limits, under each name of a ResourceQuota.
 func Compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
@@ -108,14 +108,14 @@ func Compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// count is the name under which stored pods are counted.
+// count returns the name of a ResourceQuota for the number of stored pods.
 func count() corev1.ResourceName {
 	return generic.ObjectCountQuotaResourceNameFor(schema.GroupResource{Resource: "pods"})
 }
 
-// compute are the resources that every container must set if a quota limits them.
+// compute returns the resources that every container must set if a quota limits them.
 //
-// Upstream: the coupling of quota and validation is kept for compatibility, and no other resource joins the list.
+// Upstream: the validation of quotas is kept for compatibility, and no other resource is added to the list.
 func compute() sets.Set[corev1.ResourceName] {
 	return sets.New(corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,
 		corev1.ResourceMemory, corev1.ResourceRequestsMemory, corev1.ResourceLimitsMemory)

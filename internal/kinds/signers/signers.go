@@ -1,5 +1,5 @@
-// Package signers authorizes what users do with the signers of certificates, for the plugins that
-// kube-apiserver has under plugin/pkg/admission/certificates.
+// Package signers authorizes requests that use a signer of certificates, for the plugins of kube-apiserver's
+// plugin/pkg/admission/certificates.
 package signers
 
 import (

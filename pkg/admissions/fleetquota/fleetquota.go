@@ -1,4 +1,4 @@
-// Package fleetquota is the family of the limits over several clusters. Its plugin changes no object.
+// Package fleetquota is the family of limits over several clusters. Its plugin does not mutate objects.
 package fleetquota
 
 import (

@@ -20,7 +20,7 @@ const backendPlaceholder = "{backend}"
 type Answer struct {
 	// Wants is the body that the plugin must send. An absent Wants matches any body.
 	Wants json.RawMessage `json:"wants"`
-	// Code defaults to 200.
+	// Code is the HTTP status code. It defaults to 200. Header has additional headers of the answer.
 	Code   int               `json:"code"`
 	Header map[string]string `json:"header"`
 	// Body is a document, or a string with its text.
@@ -80,7 +80,7 @@ func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := b.answers[0]
 	b.answers = b.answers[1:]
 	if a.Wants != nil {
-		if diff := DiffJSON(body, a.Wants); diff != "" {
+		if diff := diffJSON(body, a.Wants); diff != "" {
 			b.problems = append(b.problems, "The request to the backend differs (- got, + want):\n"+diff)
 		}
 	}

@@ -58,10 +58,11 @@ type Case struct {
 
 // Step is one of several requests.
 type Step struct {
-	// After is how far the clock is moved before the request.
-	After   metav1.Duration `json:"after"`
-	Request Request         `json:"request"`
-	Want    Want            `json:"want"`
+	// After is the duration by which the clock is moved before the request.
+	After metav1.Duration `json:"after"`
+	// Request is sent to both phases, and Want is its wanted outcome.
+	Request Request `json:"request"`
+	Want    Want    `json:"want"`
 }
 
 // Parity describes how the outcome of kube-apiserver's plugin differs.
@@ -86,7 +87,8 @@ type Want struct {
 	ConfigError string `json:"configError"`
 	Failure     int    `json:"failure"`
 	Allowed     *bool  `json:"allowed"`
-	// Reason and Code default to those of Forbidden.
+	// Reason, Code and Message are the wanted denial. Reason and Code default to those of Forbidden, and a denial must
+	// have a Message. In Message and Object, ????? matches five generated characters.
 	Reason  string `json:"reason"`
 	Code    int32  `json:"code"`
 	Message string `json:"message"`
@@ -125,7 +127,7 @@ func Load(dir string) ([]*Case, error) {
 	return cases, nil
 }
 
-// Name returns the name of the file as a sentence.
+// Name returns the name of the file without its extension.
 func (c *Case) Name() string { return strings.TrimSuffix(filepath.Base(c.File), ".yaml") }
 
 // Parse reads one case. A field that does not exist is an error.

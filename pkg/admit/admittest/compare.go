@@ -43,7 +43,7 @@ func (w *Want) Differences(got *Outcome) []string {
 	case w.Object != nil && !got.Changed:
 		differ("Got no patch, want a changed object")
 	case w.Object != nil:
-		if diff := DiffJSON(got.Object, w.Object); diff != "" {
+		if diff := diffJSON(got.Object, w.Object); diff != "" {
 			differ("Objects differ (- got, + want):\n%s", diff)
 		}
 	}
@@ -71,9 +71,9 @@ func nonNil(m map[string]string) map[string]string {
 	return m
 }
 
-// DiffJSON compares two documents. ????? in the wanted document matches any string
+// diffJSON compares two documents. ????? in the wanted document matches any string
 // of that length. The same string must match at every place.
-func DiffJSON(got, want []byte) string {
+func diffJSON(got, want []byte) string {
 	var g, w any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(got, &g); err != nil {
 		return fmt.Sprintf("decoding what was got: %v", err)
@@ -139,7 +139,7 @@ func (w *Want) DiffWrites(got []Write) []string {
 			out = append(out, fmt.Sprintf("Got write %s, want %s", describe([]Write{g}), describe([]Write{w})))
 		}
 		if wantObject != nil {
-			if diff := DiffJSON(object, wantObject); diff != "" {
+			if diff := diffJSON(object, wantObject); diff != "" {
 				out = append(out, fmt.Sprintf("The object of write %d differs (- got, + want):\n%s", i+1, diff))
 			}
 		}

@@ -30,9 +30,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// Access is one access review and its answer. "*" matches anything. An absent User
-// matches any user. All other fields must be equal.
+// Access is one access review and its answer.
 type Access struct {
+	// An absent User matches any user. The following fields match an equal value, and "*" matches any value.
 	User        string `json:"user"`
 	Verb        string `json:"verb"`
 	Group       string `json:"group"`
@@ -40,7 +40,7 @@ type Access struct {
 	Subresource string `json:"subresource"`
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
-	// Allowed defaults to true.
+	// Allowed is the answer, which defaults to true. Reason is the reason of the authorizer.
 	Allowed *bool  `json:"allowed"`
 	Reason  string `json:"reason"`
 	// Error makes the access review fail.
@@ -51,21 +51,27 @@ type Access struct {
 
 // CallError makes calls of the API server fail. "*" matches anything.
 type CallError struct {
+	// Verb is a verb such as get, and Resource a plural such as pods.
 	Verb     string `json:"verb"`
 	Resource string `json:"resource"`
-	// Code defaults to 500.
-	Code    int    `json:"code"`
+	// Code is the HTTP status code. It defaults to 500.
+	Code int `json:"code"`
+	// Message is the message of the Status.
 	Message string `json:"message"`
 }
 
 // Environment is the cluster that a case describes.
 type Environment struct {
-	Client          *fake.Clientset
-	Dynamic         *dynamicfake.FakeDynamicClient
+	// Client and Dynamic have the objects of the case. Their calls fail as the case requires.
+	Client  *fake.Clientset
+	Dynamic *dynamicfake.FakeDynamicClient
+	// Informers use Client, and CustomInformers use Dynamic. The caller starts them.
 	Informers       informers.SharedInformerFactory
 	CustomInformers dynamicinformer.DynamicSharedInformerFactory
-	Mapper          meta.RESTMapper
-	Clock           *clocktesting.FakeClock
+	// Mapper knows the kinds of k8s.io/api and Postern's custom resources.
+	Mapper meta.RESTMapper
+	// Clock begins at the time of the case, and only moves between its steps.
+	Clock *clocktesting.FakeClock
 	// Config is the configuration as the plugin receives it, or nil if there is none.
 	Config []byte
 	// Backend is the server that the plugin asks, or nil if the case has none.

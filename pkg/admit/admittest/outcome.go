@@ -16,15 +16,17 @@ import (
 
 // Outcome is the outcome of a request after both phases.
 type Outcome struct {
-	Allowed  bool
-	Status   metav1.Status
+	// Allowed is true if no phase denied the request. Otherwise Status is the denial.
+	Allowed bool
+	Status  metav1.Status
+	// Warnings and Audit are the combined warnings and audit annotations of both phases. The keys of Audit have no prefix.
 	Warnings []string
 	Audit    map[string]string
-	// Object is the object after the phases. Changed reports whether it differs from the
-	// object of the request.
+	// Object is the JSON of the object after the phases. Changed reports whether it differs from the object of the
+	// request.
 	Object  []byte
 	Changed bool
-	// Failure is the answer to a request that the plugin failed to decide.
+	// Failure is the answer to a request that the plugin failed to decide, or nil.
 	Failure *HTTPError
 }
 
@@ -84,7 +86,7 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	if resp.Patch == nil || phase == router.PhaseValidate {
 		return nil
 	}
-	if ar.Object.Raw, err = Apply(ar.Object.Raw, resp.Patch); err != nil {
+	if ar.Object.Raw, err = apply(ar.Object.Raw, resp.Patch); err != nil {
 		return err
 	}
 	out.Object, out.Changed = ar.Object.Raw, true
@@ -100,8 +102,8 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	return nil
 }
 
-// Apply applies a JSON patch as the API server does.
-func Apply(object, patch []byte) ([]byte, error) {
+// apply applies a JSON patch as the API server does.
+func apply(object, patch []byte) ([]byte, error) {
 	ops, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
 		return nil, fmt.Errorf("decoding the patch: %w", err)

@@ -19,18 +19,23 @@ import (
 // Request is one admission request. Kind, resource, name and namespace are set only if they
 // cannot be derived from the object.
 type Request struct {
+	// Operation is CREATE, UPDATE, DELETE or CONNECT. A DELETE has only an OldObject, a CREATE and a CONNECT only an
+	// Object, and an UPDATE both.
 	Operation admissionv1.Operation `json:"operation"`
 	Object    json.RawMessage       `json:"object"`
 	OldObject json.RawMessage       `json:"oldObject"`
-	// User is a name, or a whole UserInfo.
-	User        User            `json:"user"`
-	DryRun      bool            `json:"dryRun"`
-	Options     json.RawMessage `json:"options"`
-	Kind        string          `json:"kind"`
-	Resource    string          `json:"resource"`
-	SubResource string          `json:"subresource"`
-	Name        *string         `json:"name"`
-	Namespace   *string         `json:"namespace"`
+	// User is a name, or a whole UserInfo. It defaults to the user alice.
+	User   User `json:"user"`
+	DryRun bool `json:"dryRun"`
+	// Options default to empty options of the operation.
+	Options json.RawMessage `json:"options"`
+	// Kind is a kind such as apps/v1/Deployment, and Resource a resource such as apps/v1/deployments.
+	Kind        string `json:"kind"`
+	Resource    string `json:"resource"`
+	SubResource string `json:"subresource"`
+	// Name and Namespace are nil unless they differ from those of the object.
+	Name      *string `json:"name"`
+	Namespace *string `json:"namespace"`
 }
 
 // User is the user who sends the request.

@@ -128,6 +128,7 @@ func (s *Server) Has(phase string) bool {
 
 // HTTPError is an answer that is not an AdmissionReview.
 type HTTPError struct {
+	// Code is the HTTP status code, and Body the text of the answer without surrounding blanks.
 	Code int
 	Body string
 }

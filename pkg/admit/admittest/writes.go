@@ -12,6 +12,7 @@ import (
 
 // Write is one API call that changes something.
 type Write struct {
+	// Verb is a verb of the API, such as create or patch. The other strings are empty where the call has none.
 	Verb        string `json:"verb"`
 	Resource    string `json:"resource"`
 	Subresource string `json:"subresource"`

@@ -9,7 +9,7 @@ import (
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// allowance is an object of the informer of FleetAllowances.
+// allowance is a cached FleetAllowance.
 type allowance struct {
 	metav1.ObjectMeta
 

@@ -23,15 +23,17 @@ type config struct {
 		Name   string            `json:"name"`
 		Labels map[string]string `json:"labels"`
 	} `json:"cluster"`
-	// ClaimStep is a part of the limit in percent, and WarnAbove a share of it.
+	// ClaimStep is the part of the limit, in percent, that a claim adds to the missing amount. WarnAbove is the share
+	// of the limit, in percent, above which the plugin warns.
 	ClaimStep int64 `json:"claimStep"`
 	WarnAbove int64 `json:"warnAbove"`
-	// SyncInterval is the time between two looks at the hub, ReportInterval that between two reports of usage.
+	// SyncInterval is the time between two reads of the hub. ReportInterval is the time between two reports of the
+	// usage.
 	SyncInterval   metav1.Duration `json:"syncInterval"`
 	ReportInterval metav1.Duration `json:"reportInterval"`
-	// RequestTimeout is longer than any request that the API server still may store.
+	// RequestTimeout is the time after which the API server cannot store an admitted request any more.
 	RequestTimeout metav1.Duration `json:"requestTimeout"`
-	// AllowUnset admits containers that do not set what a quota limits.
+	// AllowUnset admits containers that do not set a limited resource.
 	AllowUnset     bool         `json:"allowUnset"`
 	CountSurge     bool         `json:"countSurge"`
 	DaemonSetNodes int64        `json:"daemonSetNodes"`
@@ -150,10 +152,11 @@ func (c *config) validateWorkloads() error {
 	return nil
 }
 
-// isPath reports whether a path has no empty names.
+// isPath reports whether a path has no empty field names.
 func isPath(path string) bool { return path != "" && !strings.Contains("."+path+".", "..") }
 
-// isFieldPath reports whether a path stands for one field. With a *, only the first or the last of several fields would count.
+// isFieldPath reports whether a path matches one field. With a *, only the first or the last of several fields would
+// count.
 func isFieldPath(path string) bool { return isPath(path) && !strings.Contains("."+path+".", ".*.") }
 
 // kinds returns the custom kinds.

@@ -11,7 +11,7 @@ import (
 // failed is the outcome of a demand that could not be decided.
 const failed ledger.Outcome = "failed"
 
-// decisions are the metrics of the plugin.
+// decisions holds the metrics of the plugin.
 type decisions struct {
 	metrics.BaseStableCollector
 

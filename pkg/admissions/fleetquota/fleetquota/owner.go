@@ -15,12 +15,13 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// isCovered reports whether the usage of an object is a part of what its owner uses. Only those who may update the status
-// of the owner may make an object its dependent, or make a dependent larger: controllers may, and the users of namespaces
-// may not.
+// isCovered reports whether the usage of the owner includes that of the object. Only a user who may update the status
+// of the owner may make an object its dependent, or enlarge a dependent. Controllers may, and users of namespaces may
+// not.
 //
-// released is true if an owner that stays has covered the object so far, and no owner covers it any more. Such an object
-// is charged like a new one, whoever releases it: the owner gets another one in its place.
+// released is true if an owner that is not being deleted covered the object, and no owner covers it any more. Such an
+// object is charged like a new one, whoever releases it, because the controller of the owner creates another one in its
+// place.
 func (p *plugin) isCovered(ctx context.Context, r *admit.Request, obj, old runtime.Object, grows bool) (free, released bool, err error) {
 	owner, kind, err := p.ownerOf(obj)
 	if err != nil {
@@ -32,7 +33,7 @@ func (p *plugin) isCovered(ctx context.Context, r *admit.Request, obj, old runti
 	}
 	changed := (owner == nil) != (was == nil) || owner != nil && owner.UID != was.UID
 	if (old == nil || !changed) && owner != nil && isMaker(r, owner) {
-		// As for the match conditions: if the owner is gone, the next count includes the object until it is deleted.
+		// The match conditions also exempt it: the next count includes the object until it is deleted.
 		return true, false, nil
 	}
 	covers := false
@@ -70,8 +71,8 @@ func (p *plugin) ownerOf(obj runtime.Object) (*metav1.OwnerReference, *workload.
 	return owner, kind, nil
 }
 
-// controls reports whether the user is a controller of Kubernetes that makes such objects for the owner, or may update the
-// status of the owner.
+// controls reports whether the user is the controller of Kubernetes that creates such objects for the owner, or may
+// update the status of the owner.
 func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.Kind, owner *metav1.OwnerReference) (bool, error) {
 	if isMaker(r, owner) {
 		return true, nil
@@ -82,7 +83,7 @@ func (p *plugin) controls(ctx context.Context, r *admit.Request, kind *workload.
 	return d.Allowed, err
 }
 
-// isMaker reports whether the user is the controller of Kubernetes that makes such objects for the owner.
+// isMaker reports whether the user is the controller of Kubernetes that creates such objects for the owner.
 func isMaker(r *admit.Request, owner *metav1.OwnerReference) bool {
 	return slices.ContainsFunc(makers(r.Resource.Resource), func(m maker) bool {
 		return m.apiVersion == owner.APIVersion && m.kind == owner.Kind && (r.UserInfo.Username == controllerUser+m.controller || r.UserInfo.Username == sharedUser)

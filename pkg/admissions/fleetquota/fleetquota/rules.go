@@ -9,10 +9,10 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// rules returns the rules of the kinds: new objects, changed ones, and other numbers of replicas.
+// rules returns the rules for new objects of the kinds, for changed ones, and for changed numbers of replicas.
 //
-// The API server does not call for what cannot change the usage: an update that leaves spec and owners as they are, and an
-// object that a controller of Kubernetes makes for an owner that it counts with. The latter are most of the pods of a
+// The conditions exclude requests that cannot change the usage: an update that changes neither the spec nor the owners,
+// and an object that a controller of Kubernetes creates for an owner whose usage includes it, such as most pods of a
 // cluster. Custom resources have no conditions, because their configuration may read any field.
 func rules(kinds []workload.Kind) []admit.Rule {
 	var out []admit.Rule
@@ -42,12 +42,12 @@ func rules(kinds []workload.Kind) []admit.Rule {
 	return out
 }
 
-// maker is a controller of kube-controller-manager, and the kind of the owners for which it makes objects. It sets their
-// owner itself: what a template says about owners is ignored.
+// maker is a controller of kube-controller-manager and the kind of the owners for which it creates objects. The
+// controller itself sets the owner, and ignores the owners in a template.
 type maker struct{ controller, apiVersion, kind string }
 
-// makers returns the controllers that make objects of a resource, for owners that are always counted with them. A CronJob
-// is not always counted with its Jobs.
+// makers returns the controllers that create objects of a resource for owners whose usage always includes these
+// objects. The usage of a CronJob does not always include that of its Jobs.
 func makers(resource string) []maker {
 	switch resource {
 	case "pods":
@@ -64,14 +64,15 @@ func makers(resource string) []maker {
 }
 
 const (
-	// controllerUser begins the names of the controllers of kube-controller-manager. Whoever can act as one of them can do
-	// everything that it can, so no user of a namespace can.
+	// controllerUser is the prefix of the user names of kube-controller-manager's controllers. A user who can act as
+	// one of them has all its permissions, so users of a namespace cannot.
 	controllerUser = "system:serviceaccount:kube-system:"
-	// sharedUser is the name of all of them with --use-service-account-credentials=false.
+	// sharedUser is the user name of all controllers with --use-service-account-credentials=false.
 	sharedUser = "system:kube-controller-manager"
 )
 
-// madeByOthers returns the CEL for an object that no controller of Kubernetes has made, or "" for all objects of a resource.
+// madeByOthers returns the CEL expression that is true for objects that were not created by a controller of Kubernetes.
+// It is "" if all objects of the resource count.
 func madeByOthers(resource string) string {
 	var users, owners []string
 	for _, m := range makers(resource) {
@@ -87,14 +88,14 @@ func madeByOthers(resource string) string {
 		admit.CELNone(admit.CELValue("object.metadata.ownerReferences", "[]"), "o", is)
 }
 
-// ownersChange is the CEL for an update that changes the owners of an object.
+// ownersChange returns the CEL expression that is true for updates that change the owners of an object.
 func ownersChange() string {
 	owners := func(of string) string { return admit.CELValue(of+".metadata.ownerReferences", "[]") }
 	return owners("object") + " != " + owners("oldObject")
 }
 
-// specChanges is the CEL for an update that changes what an object uses. Everything but the end of a Job and of a pod is in
-// its spec, and only the status subresource changes the status.
+// specChanges returns the CEL expression that is true for updates that change the usage of an object. The usage depends
+// on the spec, and on the status only for the end of a Job or a pod, which only the subresource status changes.
 func specChanges() string {
 	spec := func(of string) string { return admit.CELValue(of+".spec", "{}") }
 	return spec("object") + " != " + spec("oldObject")

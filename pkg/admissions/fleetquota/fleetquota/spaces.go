@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// spaces are the namespaces of the cluster.
+// spaces looks up the namespaces of the cluster.
 type spaces struct {
 	cached corev1listers.NamespaceLister
 	client kubernetes.Interface
@@ -33,7 +33,7 @@ func (s *spaces) selects(ctx context.Context, selector *metav1.LabelSelector, na
 	}
 	ns, err := admit.Lookup(ctx, s.cached, s.client.CoreV1().Namespaces(), namespace)
 	if apierrors.IsNotFound(err) {
-		// The API server refuses the object.
+		// The API server rejects the object.
 		return false, nil
 	}
 	if err != nil {

@@ -55,8 +55,7 @@ func (p probe) run(ctx context.Context) {
 	}
 }
 
-// ask creates an event in a namespace that does not exist, as a dry run. Postern
-// registers no webhook for events.
+// ask creates an event in a missing namespace as a dry run. Postern registers no webhook for events.
 func (p probe) ask(ctx context.Context, namespace string) error {
 	now := metav1.NewTime(p.clock.Now())
 	event := &corev1.Event{

@@ -15,12 +15,11 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// find returns the current object. A missing object is a NotFound error with the message of kube-apiserver's
-// listers, which name the resource in the singular. Any other error is a plain error, because it decides
-// nothing.
+// find returns the current object. For a missing object it returns a NotFound error with the message of
+// kube-apiserver's listers, which name the resource in the singular. Any other error is a failure, not a denial.
 func find[T any](ctx context.Context, client admit.Getter[T], singular schema.GroupResource, name string) (T, error) {
 	var none T
-	// A client refuses to send a request for such a name.
+	// The client rejects such a name without a request.
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return none, admit.Deny(apierrors.NewNotFound(singular, name))
 	}

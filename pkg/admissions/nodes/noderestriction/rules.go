@@ -66,8 +66,8 @@ func in(phase admit.Phase, lists ...[]admit.Rule) []admit.Rule {
 	return out
 }
 
-// unless is the CEL expression for requests of nodes that the condition cannot admit. A user without the name
-// of a node is never admitted.
+// unless returns the CEL expression that is true for requests of nodes except those that the expression fine admits. A
+// user without a node name is never admitted.
 func unless(fine string) string {
 	return fmt.Sprintf("%s && (%s == '' || !(%s))", isNode, self, fine)
 }
@@ -75,8 +75,8 @@ func unless(fine string) string {
 // text is the CEL expression for the string at a path, which is empty if the path is absent.
 func text(path string) string { return admit.CELValue(path, "''") }
 
-// maxCompared bounds the maps and lists that a condition compares. Larger ones count as changed, so that the API
-// server calls.
+// maxCompared is the largest number of entries of a map or list that a condition compares. Larger ones count as
+// changed, so the API server calls Postern.
 const maxCompared = 1000
 
 // unchanged is the CEL expression for a path that has the same value in both objects. An absent path equals

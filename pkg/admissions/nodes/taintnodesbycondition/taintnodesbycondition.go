@@ -17,15 +17,15 @@ import (
 // Upstream: plugin/pkg/admission/nodetaint.
 var Plugin = &admit.Plugin{
 	Name: "TaintNodesByCondition",
-	// No condition: a webhook that is called later may replace the taints.
+	// The rule has no condition: a webhook that is called later may replace the taints.
 	Rules: []admit.Rule{admit.On("nodes", admissionv1.Create).OrIgnore()},
 	New: func(admit.Deps, []byte) (admit.Handler, error) {
 		return admit.Handler{Mutate: admit.Typed(mutate)}, nil
 	},
 }
 
-// mutate adds the taint. The node controller would too, a moment later: pods could
-// be scheduled in between. It takes the taint away once the node is ready.
+// mutate adds the taint. The node controller would add it too, but only after pods could be scheduled. It removes the
+// taint when the node is ready.
 func mutate(_ context.Context, _ *admit.Request, node, _ *corev1.Node) error {
 	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
 	same := func(t corev1.Taint) bool { return t.MatchTaint(&taint) }

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// maxOwners bounds the access reviews of one request: users choose how many owners
-	// an object has, and all plugins share the client.
+	// maxOwners is the largest number of access reviews of one request. Users choose the number of owners, and all
+	// plugins share the client.
 	maxOwners = 100
-	// maxParallel bounds the access reviews in flight.
+	// maxParallel is the largest number of concurrent access reviews of one request.
 	maxParallel = 8
 )
 
@@ -85,7 +85,7 @@ type answer struct {
 	err      error
 }
 
-// distinct returns the references with one reference for each owner.
+// distinct returns the references with one reference per owner.
 func distinct(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	type owner struct{ apiVersion, kind, name string }
 	seen := sets.New[owner]()

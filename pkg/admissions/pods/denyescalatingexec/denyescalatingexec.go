@@ -22,7 +22,7 @@ var Plugin = &admit.Plugin{
 	},
 }
 
-// hostNamespace describes a pod that shares a namespace of its node.
+// hostNamespace returns the reason for denying a pod that shares a namespace of its node, or "".
 func hostNamespace(spec *corev1.PodSpec) string {
 	switch {
 	case spec.HostNetwork:

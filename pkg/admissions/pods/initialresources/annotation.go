@@ -21,13 +21,13 @@ const (
 
 var part = regexp.MustCompile(`^(cpu|memory|cpu, memory) request for (init container|container) ([a-z0-9-]+)$`)
 
-// requests lists the resources whose request the plugin set, by container. A container is described by its kind and its
-// name, as in the annotation.
+// requests lists the resources whose request the plugin set, by container. The key consists of the kind and the name of
+// the container, as in the annotation.
 type requests map[string]sets.Set[string]
 
-// annotate describes the requests that are about to be set, besides those that the annotation describes already: the API
-// server calls again after a later webhook added a container. It returns false, and does nothing, if the API server would
-// refuse annotations of that size.
+// annotate adds the requests that the plugin is about to set to the annotation. It keeps the earlier ones, because the
+// API server calls the plugin again after a later webhook added a container. It returns false, and changes nothing, if
+// the API server would reject the annotations for their size.
 func annotate(pod *corev1.Pod, set []want) bool {
 	described := requests{}
 	described.read(pod)
@@ -60,8 +60,8 @@ func (r requests) add(container string, resources ...string) {
 	r[container].Insert(resources...)
 }
 
-// read reads the annotation of a pod. It ignores what the containers of the pod do not request: the annotation may be
-// that of a pod from which this one was copied.
+// read reads the annotation of a pod. It ignores entries for requests that the containers do not have, because the pod
+// may be a copy of another pod.
 func (r requests) read(pod *corev1.Pod) {
 	text, ok := strings.CutPrefix(pod.Annotations[annotation], prefix)
 	if !ok {

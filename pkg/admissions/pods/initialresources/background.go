@@ -17,36 +17,37 @@ import (
 )
 
 const (
-	// maxPending bounds the scopes that the source is asked about or that wait for it, and maxPendingHere those that pods
-	// of one namespace caused, so that pods of other namespaces get estimates too. Users choose images.
+	// maxPending is the largest number of scopes with a running or waiting query. maxPendingHere is the largest number
+	// caused by pods of one namespace, so that other namespaces get estimates too. Users choose the images of pods.
 	maxPending     = 256
 	maxPendingHere = 64
-	// askTimeout bounds the queries for one scope, and the time that they wait for others.
+	// askTimeout is the time-out of the queries for one scope, including the time that they wait for other queries.
 	askTimeout = time.Minute
 	// retryInterval is the pause after an error.
 	retryInterval = 30 * time.Second
-	// maxAge is the age from which on an answer is not used any more.
+	// maxAge is the age at which an answer expires.
 	maxAge = 24 * time.Hour
 )
 
-// background estimates with a source that may be slow or away. Queries run in the background, answers are cached, and an
-// old answer is used while it is refreshed. Calls wait only for answers that they would be the first to use.
+// background is an estimator for a source that may be slow or unavailable. Queries run in the background and their
+// answers are cached. An old answer is used while it is refreshed. A call waits only for an answer that is not in the
+// cache.
 type background struct {
 	source        usage.Source
 	namespaceOnly bool
 	clock         clock.PassiveClock
-	// refresh is the age from which on an answer is refreshed when it is used.
+	// refresh is the age at which an answer is refreshed on its next use.
 	refresh time.Duration
-	// slots has a token for each query at a time.
+	// slots has one token for each concurrent query.
 	slots   chan struct{}
 	lookups *metrics.CounterVec
 
 	mu      sync.Mutex
 	entries *lru.Cache
-	// pending counts the scopes that the source is asked about, by namespace of the pod, and all is their sum.
+	// pending is the number of scopes with a running or waiting query, by namespace of the pod. all is their sum.
 	pending map[string]int
 	all     int
-	// complained is when an error was logged last.
+	// complained is the time of the last logged error.
 	complained time.Time
 }
 
@@ -54,12 +55,12 @@ type background struct {
 type entry struct {
 	// known is closed when there is an answer or an error for the first time.
 	known chan struct{}
-	// asking is true while the source is asked.
+	// asking is true while a query for the scope runs or waits.
 	asking bool
-	// answer is of the time answered. It is the zero Answer if there is none.
+	// answer was returned at the time answered. It is the zero Answer if there is none.
 	answer   usage.Answer
 	answered time.Time
-	// next is when the source may be asked again.
+	// next is the earliest time of the next query.
 	next time.Time
 }
 
@@ -103,7 +104,7 @@ func (b *background) estimate(ctx context.Context, namespace string, _ *corev1.P
 	return amounts
 }
 
-// lookup returns the entry of a scope, and asks the source if the entry is missing or old. It returns nil if too many
+// lookup returns the entry of a scope, and starts a query if the entry is missing or old. It returns nil if too many
 // queries are pending.
 func (b *background) lookup(ctx context.Context, namespace string, s usage.Scope) *entry {
 	b.mu.Lock()
@@ -155,8 +156,8 @@ func (e *entry) usable(now time.Time) bool {
 	return !e.answered.IsZero() && now.Sub(e.answered) < maxAge
 }
 
-// ask asks the source about a scope, and about the wider scope if there are too few samples, so that the answer is there
-// for the next pod if this one does not wait.
+// ask queries the source for a scope, and for the wider scope if there are too few samples. Its answers serve later
+// pods if the pod that caused the query does not wait.
 func (b *background) ask(ctx context.Context, namespace string, s usage.Scope, e *entry) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -173,7 +174,7 @@ func (b *background) ask(ctx context.Context, namespace string, s usage.Scope, e
 	}
 }
 
-// inSlot asks the source when fewer than the allowed number of queries run.
+// inSlot queries the source once fewer than the allowed number of queries run.
 func (b *background) inSlot(ctx context.Context, s usage.Scope) (usage.Answer, error) {
 	select {
 	case b.slots <- struct{}{}:
@@ -184,7 +185,7 @@ func (b *background) inSlot(ctx context.Context, s usage.Scope) (usage.Answer, e
 	}
 }
 
-// settle stores an answer. An error leaves an older answer in use.
+// settle stores an answer. After an error it keeps the older answer.
 func (b *background) settle(ctx context.Context, e *entry, answer usage.Answer, err error) {
 	now := b.clock.Now()
 	e.asking = false
@@ -204,7 +205,7 @@ func (b *background) settle(ctx context.Context, e *entry, answer usage.Answer, 
 	}
 }
 
-// await waits until the answer of an entry is known. It returns false if there is none, or if ctx ends first.
+// await waits for the first answer of an entry. It returns false if the query fails, or if ctx ends first.
 func (b *background) await(ctx context.Context, e *entry) (usage.Answer, bool) {
 	if e == nil {
 		return usage.Answer{}, false

@@ -18,27 +18,28 @@ import (
 
 // config is the plugin's configuration. kube-apiserver's plugin has only flags.
 type config struct {
-	// A data source is used if it is the only one here, or if --ir-data-source names it.
+	// A data source is used if it is the only one in the configuration, or if --ir-data-source names it.
 	Prometheus *prometheusConfig `json:"prometheus"`
 	File       *fileConfig       `json:"file"`
 	VPA        *struct{}         `json:"vpa"`
-	// Maximum is the largest estimate that is used. A larger one would rather keep a pod pending than help it.
+	// Maximum is the largest estimate that is used. A larger request could keep the pod pending.
 	Maximum map[corev1.ResourceName]resource.Quantity `json:"maximum"`
 }
 
 type prometheusConfig struct {
 	usage.PrometheusConfig `json:",inline"`
 
-	// The durations have Go's format. Timeout bounds one query. RefreshInterval is the age from which on an answer is
-	// refreshed when it is used.
+	// The durations have Go's format. Timeout is the time-out of one query. RefreshInterval is the age at which an
+	// answer is refreshed on its next use.
 	Timeout         string `json:"timeout"`
 	RefreshInterval string `json:"refreshInterval"`
-	// CacheSize bounds the cached answers, and ConcurrentQueries the queries at a time.
+	// CacheSize is the largest number of cached answers, and ConcurrentQueries the largest number of concurrent
+	// queries.
 	CacheSize         int `json:"cacheSize"`
 	ConcurrentQueries int `json:"concurrentQueries"`
 }
 
-// fileConfig is a static table: in a file of its own, or here.
+// fileConfig is a static table, in a file or in the configuration.
 type fileConfig struct {
 	Path  string        `json:"path"`
 	Usage []usage.Entry `json:"usage"`
@@ -133,7 +134,8 @@ func (c config) source(flag string) (string, error) {
 	return "", fmt.Errorf("--ir-data-source: unknown data source %q, want prometheus, vpa or file", flag)
 }
 
-// gone returns the data sources of kube-apiserver's plugin, with what to use instead.
+// gone returns the data sources of kube-apiserver's plugin that this plugin does not have, with an alternative for
+// each.
 func gone() map[string]string {
 	return map[string]string{
 		"influxdb": "influxdb is not supported, as in the last releases of kube-apiserver's plugin, where every query failed; use prometheus",

@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
 )
 
-// scopesOf returns the scopes of each want, from the narrowest to the widest. An image that is no reference has none.
+// scopesOf returns the scopes of each want, from the narrowest to the widest. An image that is not a valid reference
+// has no scopes.
 func scopesOf(namespace string, only bool, wants []want) [][]usage.Scope {
 	scopes := make([][]usage.Scope, len(wants))
 	for i, w := range wants {
@@ -22,7 +23,7 @@ func scopesOf(namespace string, only bool, wants []want) [][]usage.Scope {
 	return scopes
 }
 
-// direct estimates with a source that answers at once.
+// direct is an estimator with a source that answers without delay.
 type direct struct {
 	source        usage.Source
 	namespaceOnly bool
@@ -43,8 +44,8 @@ func (d *direct) estimate(ctx context.Context, namespace string, _ *corev1.Pod, 
 	return amounts
 }
 
-// widen returns the amount of the narrowest scope with enough samples, or else of the last scope. It returns 0 if a scope
-// on the way has no answer.
+// widen returns the amount of the narrowest scope with enough samples, or else of the last scope. It returns 0 if it
+// reaches a scope without an answer.
 func widen(scopes []usage.Scope, answerFor func(usage.Scope) (usage.Answer, bool)) int64 {
 	for _, s := range scopes {
 		answer, ok := answerFor(s)
@@ -58,7 +59,7 @@ func widen(scopes []usage.Scope, answerFor func(usage.Scope) (usage.Answer, bool
 	return 0
 }
 
-// observed measures a source.
+// observed is a source that records metrics of the calls.
 type observed struct {
 	usage.Source
 	queries *metrics.HistogramVec

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// patience bounds how long a data source delays one call. The API server calls twice for a pod that a later webhook
-	// changes, so a data source delays a pod by at most 200 ms.
+	// patience is the longest time for which a data source delays a call. The API server calls twice for a pod that a
+	// later webhook changes, so a data source delays a pod by at most 200 ms.
 	patience = 100 * time.Millisecond
-	// maxContainers bounds the work for one pod. The plugin leaves a pod with more containers alone.
+	// maxContainers is the largest number of containers of a pod that the plugin estimates.
 	maxContainers = 100
 )
 
@@ -47,8 +47,8 @@ var Plugin = &admit.Plugin{
 
 // estimator estimates the resources of containers.
 type estimator interface {
-	// estimate returns an amount for each want, in the unit of usage.Answer. It is 0 if there is no estimate yet, or none
-	// at all. The estimator returns what it has when ctx ends.
+	// estimate returns an amount for each want, in the unit of usage.Answer. The amount is 0 if there is no estimate.
+	// When ctx ends, estimate returns the amounts that are known.
 	estimate(ctx context.Context, namespace string, pod *corev1.Pod, wants []want) []int64
 }
 
@@ -64,7 +64,7 @@ type plugin struct {
 	maximum map[corev1.ResourceName]int64
 }
 
-// mutate never denies: a pod without an estimate keeps what it has.
+// mutate never denies. It does not change a pod without an estimate.
 func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
 	wants := wantsOf(pod)
 	if len(wants) == 0 {
@@ -96,8 +96,8 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	return nil
 }
 
-// wantsOf returns what the containers of a pod do not specify. Resources of the pod as a whole bound those of its
-// containers, so a pod that has them wants nothing.
+// wantsOf returns the resources that the containers of a pod do not specify. It returns nothing for a pod with
+// pod-level resources, because these bound the resources of its containers.
 func wantsOf(pod *corev1.Pod) []want {
 	if len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > maxContainers {
 		return nil

@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// maxOwners and ownerTTL bound the cache of owners. The controller of an object hardly ever changes.
+	// maxOwners is the number of cached owners, and ownerTTL the time for which an owner is cached. The controller of
+	// an object rarely changes.
 	maxOwners = 4096
 	ownerTTL  = 10 * time.Minute
-	// lookupTimeout bounds a live lookup. A lookup outlives the request that started it.
+	// lookupTimeout is the time-out of a live lookup. A lookup continues after the request that started it ends.
 	lookupTimeout = 10 * time.Second
 )
 
-// owners finds the workloads that own ReplicaSets and Jobs. It asks the API server, because a cache of all ReplicaSets
-// and Jobs of a cluster would be large for this purpose.
+// owners looks up the workloads that own ReplicaSets and Jobs in the API server. A cache of all ReplicaSets and Jobs
+// would be too large for this purpose.
 type owners struct {
 	client kubernetes.Interface
 	known  *cache.LRUExpireCache
@@ -37,7 +38,7 @@ func newOwners(d admit.Deps) *owners {
 	return &owners{client: d.Client, known: cache.NewLRUExpireCacheWithClock(maxOwners, d.Clock)}
 }
 
-// of returns the controller of a controller, or nil if it has none or is of another kind.
+// of returns the controller of a controller, or nil if it has none or has one of another kind.
 func (o *owners) of(ctx context.Context, namespace string, controller *metav1.OwnerReference) (*workload, error) {
 	get := o.getter(namespace, controller)
 	if get == nil || len(controller.Name) > validation.DNS1123SubdomainMaxLength {
@@ -54,7 +55,8 @@ func (o *owners) of(ctx context.Context, namespace string, controller *metav1.Ow
 		obj, err := get(ctx)
 		switch {
 		case apierrors.IsNotFound(err) || (err == nil && obj.GetUID() != controller.UID):
-			// Users may write any reference into a pod. It is not cached, because nothing bounds its size.
+			// Users may write any reference into a pod. The result is not cached, because the size of the reference is
+			// not limited.
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("looking up %s %s: %w", controller.Kind, controller.Name, err)
@@ -76,7 +78,7 @@ func (o *owners) of(ctx context.Context, namespace string, controller *metav1.Ow
 	}
 }
 
-// getter returns the lookup of a controller, or nil for a kind whose objects are no part of a workload.
+// getter returns the func that looks up a controller, or nil for a kind whose objects have no controller.
 func (o *owners) getter(namespace string, controller *metav1.OwnerReference) func(context.Context) (metav1.Object, error) {
 	switch workloadOf(controller).kind {
 	case appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind():

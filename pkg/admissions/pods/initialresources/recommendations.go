@@ -18,22 +18,22 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// byTarget is the name of the index of recommendations by the workload that they are for.
+// byTarget is the name of the index of recommendations by their target workload.
 const byTarget = "target"
 
-// recommendations estimates with the recommendations of VerticalPodAutoscalers for the workload of a pod.
+// recommendations is an estimator that uses the VerticalPodAutoscalers of the workload of a pod.
 type recommendations struct {
 	indexer cache.Indexer
 	owners  *owners
 }
 
-// workload identifies a controller of pods. The version of its API does not matter.
+// workload identifies a controller of pods, without the version of its API.
 type workload struct {
 	kind schema.GroupKind
 	name string
 }
 
-// recommendation is what a VerticalPodAutoscaler recommends.
+// recommendation is the recommendation of a VerticalPodAutoscaler.
 type recommendation struct {
 	metav1.ObjectMeta
 
@@ -67,7 +67,7 @@ func (w workload) in(namespace string) string {
 	return namespace + "/" + w.kind.String() + "/" + w.name
 }
 
-// read is the transformation of the informer. A field of another type than in the schema counts as unset.
+// read is the transformation of the informer. It treats a field whose type differs from the schema as unset.
 func read(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -114,7 +114,7 @@ func (r *recommendations) estimate(ctx context.Context, namespace string, pod *c
 	return amounts
 }
 
-// find returns the recommendation for the controller of a pod, or for the controller of that.
+// find returns the recommendation for the controller of a pod, or for the controller of that controller.
 func (r *recommendations) find(ctx context.Context, namespace string, pod *corev1.Pod) *recommendation {
 	controller := metav1.GetControllerOf(pod)
 	if controller == nil {

@@ -51,7 +51,7 @@ var Plugin = &admit.Plugin{
 type plugin struct {
 	presets  *presets
 	recorder record.EventRecorder
-	// memory is shared by all requests to whose pods much is added.
+	// memory limits the memory that presets add to the pods of concurrent requests.
 	memory *semaphore.Weighted
 }
 
@@ -94,8 +94,8 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	return err
 }
 
-// reserve waits until there is memory for what the presets add. The router has reserved memory only for the pod as it
-// arrived, and a small pod may become a large one. The memory is free again when the request has ended.
+// reserve waits until the memory for the additions of the presets is free, and reserves it until the request ends. The
+// router has reserved memory only for the pod in the request, which may become much larger.
 func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
 	size := 0

@@ -23,13 +23,14 @@ import (
 type preset struct {
 	settingsv1alpha1.PodPreset
 	selector labels.Selector
-	// podSize and containerSize are how many bytes the preset adds at most to a pod and to each of its containers.
+	// podSize and containerSize are the largest numbers of bytes that the preset adds to a pod and to each of its
+	// containers.
 	podSize, containerSize int
-	// err is the reason why it is unknown which pods the preset selects.
+	// err is the reason why the selector of the preset cannot be evaluated, or nil.
 	err error
 }
 
-// presets reads the presets of the cluster.
+// presets looks up the presets of a namespace.
 type presets struct {
 	// sources are the informers of the API groups. If two presets have the same name, the first source wins.
 	sources []cache.SharedIndexInformer
@@ -50,7 +51,7 @@ func newPresets(d admit.Deps, legacy bool) (*presets, error) {
 	return p, nil
 }
 
-// compiled is the transformation of the informers: the cache has typed presets with compiled selectors.
+// compiled is the transformation of the informers. It converts presets into their type and compiles their selectors.
 func compiled(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -59,7 +60,8 @@ func compiled(obj any) (any, error) {
 	return compile(u), nil
 }
 
-// compile records an error in the preset. A returned error would keep an older version of the preset in the cache.
+// compile converts a preset. It records an error in the preset, because a returned error would keep an older version in
+// the cache.
 func compile(u *unstructured.Unstructured) *preset {
 	p := &preset{}
 	// API servers do not parse the quantities of custom resources.
@@ -71,27 +73,27 @@ func compile(u *unstructured.Unstructured) *preset {
 		p.err = fmt.Errorf("label selector conversion failed: %w", err)
 	}
 	for i := range p.Spec.Volumes {
-		// The API server set this default in presets too. Plugins that follow expect a source.
+		// kube-apiserver set this default in presets too. The following plugins expect a source.
 		if v := &p.Spec.Volumes[i]; v.VolumeSource == (corev1.VolumeSource{}) {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 	}
 	p.containerSize = sizeOf[corev1.EnvVar](p.Spec.Env) + sizeOf[corev1.EnvFromSource](p.Spec.EnvFrom) + sizeOf[corev1.VolumeMount](p.Spec.VolumeMounts)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
-	// Annotations contain the whole object once more, where kubectl applied it.
+	// The annotation of kubectl apply contains the whole object again.
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
 	p.podSize = sizeOf[corev1.Volume](p.Spec.Volumes) + p.annotationSize()
 	return p
 }
 
-// annotationSize is the size of the annotation of a pod with the preset.
+// annotationSize returns the size in bytes of the annotation that the preset adds to a pod.
 func (p *preset) annotationSize() int {
 	return len(applied) + len(p.Name) + len(p.ResourceVersion) + 2*itemOverhead
 }
 
 var errUnsynced = errors.New("the presets are not known yet")
 
-// invalidError is a preset of which nobody knows which pods it selects.
+// invalidError is the error for a preset whose selector cannot be evaluated.
 type invalidError struct{ preset *preset }
 
 func (e *invalidError) Error() string {
@@ -125,7 +127,7 @@ func (p *presets) selecting(namespace string, pod labels.Set) ([]*preset, error)
 	return out, nil
 }
 
-// has reports whether a source has a preset with the namespace and the name of another preset.
+// has reports whether a source has a preset with the namespace and the name of item.
 func (p *presets) has(sources []cache.SharedIndexInformer, item *preset) bool {
 	return slices.ContainsFunc(sources, func(s cache.SharedIndexInformer) bool {
 		_, ok, err := s.GetStore().GetByKey(cache.NewObjectName(item.Namespace, item.Name).String())

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// eventBurst is how many Events a replica writes at once for the presets of one namespace. One a minute follows. Users
-// choose how many pods conflict, so an unlimited number would be an attack on the API server.
+// eventBurst is the number of Events that a replica writes at once for the presets of one namespace. After that it
+// writes one a minute. Users determine how many pods conflict, so without a limit they could overload the API server.
 const eventBurst = 25
 
 func newRecorder(d admit.Deps) record.EventRecorder {
@@ -26,12 +26,12 @@ func newRecorder(d admit.Deps) record.EventRecorder {
 		<-ctx.Done()
 		broadcaster.Shutdown()
 	})
-	// Presets have a reference, for which no scheme is needed.
+	// The Events refer to presets by ObjectReference, so the recorder needs no scheme.
 	return broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "postern"})
 }
 
-// report tells the creator of the pod and the owner of the preset about a conflict. It names no values, because they may
-// be secret.
+// report adds a warning for the creator of the pod and an Event for the owner of the preset about a conflict. They
+// contain no values, because values may be secret.
 func (p *plugin) report(r *admit.Request, pod *corev1.Pod, conflict *conflictError) {
 	what := "No PodPreset was applied"
 	if _, again := pod.Annotations[applied+conflict.preset.Name]; again {

@@ -25,7 +25,7 @@ type config struct {
 	metav1.TypeMeta `json:",inline"`
 	Defaults        podsecurityv1.PodSecurityDefaults   `json:"defaults"`
 	Exemptions      podsecurityv1.PodSecurityExemptions `json:"exemptions"`
-	// DefaultsOnly leaves the modes that a namespace has a label for to kube-apiserver's own plugin, which evaluates
+	// DefaultsOnly skips the modes for which a namespace has a label, because kube-apiserver's own plugin evaluates
 	// them. kube-apiserver's configuration has no such field.
 	DefaultsOnly bool `json:"defaultsOnly"`
 }

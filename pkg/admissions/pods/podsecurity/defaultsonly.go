@@ -11,7 +11,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// defaulted returns namespaces as the plugin evaluates them if it evaluates only defaults.
+// defaulted is a NamespaceGetter for a plugin that evaluates only defaults.
 type defaulted struct {
 	admission.NamespaceGetter
 }
@@ -25,8 +25,8 @@ func (d defaulted) GetNamespace(ctx context.Context, name string) (*corev1.Names
 	return withoutLevels(ns), nil
 }
 
-// withoutLevels returns a copy of the namespace that is privileged in every mode for which it has a label with a
-// level. A label with only a version is no level: kube-apiserver's plugin evaluates the level privileged then.
+// withoutLevels returns a copy of the namespace with the level privileged for each mode that has a level label. A
+// version label alone does not count, because kube-apiserver's plugin then evaluates the level privileged.
 func withoutLevels(ns *corev1.Namespace) *corev1.Namespace {
 	out := *ns
 	out.Labels = maps.Clone(ns.Labels)
@@ -41,15 +41,15 @@ func withoutLevels(ns *corev1.Namespace) *corev1.Namespace {
 	return &out
 }
 
-// inTree is what the plugin knows of kube-apiserver's own plugin, which has no configuration.
+// inTree predicts the decisions of kube-apiserver's own plugin, which runs without a configuration.
 type inTree struct {
 	namespaces admission.NamespaceGetter
 	evaluator  policy.Evaluator
 }
 
-// leaves reports whether kube-apiserver's plugin leaves anything to this plugin, and prepares a namespace for the
-// library. An exempt namespace is not exempt for kube-apiserver's plugin, so the library must not warn that its labels
-// are ignored.
+// leaves reports whether this plugin has to evaluate anything that kube-apiserver's plugin does not, and prepares a
+// namespace for the library. An exempt namespace is not exempt for kube-apiserver's plugin, so the library must not
+// warn that its labels are ignored.
 func (t *inTree) leaves(a *api.AttributesRecord, exempt []string) bool {
 	ns, ok := a.Object.(*corev1.Namespace)
 	if !ok {
@@ -62,8 +62,8 @@ func (t *inTree) leaves(a *api.AttributesRecord, exempt []string) bool {
 	return !slices.Contains(exempt, a.Namespace)
 }
 
-// warns reports whether kube-apiserver's plugin warns of the same pod or controller. It does where a namespace has a
-// label for enforce and none for warn: the level of enforce is then that of warn too.
+// warns reports whether kube-apiserver's plugin warns about the same pod or controller. It does if the namespace has a
+// label for enforce and none for warn, because the level of enforce then also applies to warn.
 func (t *inTree) warns(ctx context.Context, a *api.AttributesRecord) bool {
 	metadata, spec, err := admission.DefaultPodSpecExtractor{}.ExtractPodSpec(a.Object)
 	if err != nil || spec == nil {

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// pageSize is the number of pods in one answer of the API server.
+	// pageSize is the number of pods per page of a list.
 	pageSize = 100
-	// maxBytes bounds the size of all pods of a namespace, in the encoding of etcd. It has room for thousands of pods.
+	// maxBytes is the largest total size of the pods of a namespace, in the encoding of etcd. It suffices for thousands
+	// of pods.
 	maxBytes = 32 << 20
 )
 
@@ -46,7 +47,7 @@ func (l *podLister) ListPods(ctx context.Context, namespace string) ([]*corev1.P
 		}
 		for i := range page.Items {
 			pod := &page.Items[i]
-			// No check reads them.
+			// No check reads these fields.
 			pod.ManagedFields, pod.Status = nil, corev1.PodStatus{}
 			pods = append(pods, pod)
 			if bytes += pod.Size(); bytes > maxBytes {

@@ -86,7 +86,7 @@ func newRecorder(registry componentmetrics.KubeRegistry) (metrics.Recorder, erro
 
 type plugin struct {
 	*admission.Admission
-	// inTree is set if the plugin evaluates only defaults.
+	// inTree is nil unless the plugin evaluates only defaults.
 	inTree *inTree
 }
 
@@ -136,7 +136,7 @@ func attributesOf(r *admit.Request) *api.AttributesRecord {
 	}
 }
 
-// changesOnlyMetadata reports whether a request is one for which the API server does not call the plugin.
+// changesOnlyMetadata reports whether the match condition is false for the request.
 func changesOnlyMetadata(r *admit.Request) bool {
 	pod, ok := r.Object.(*corev1.Pod)
 	old, wasPod := r.OldObject.(*corev1.Pod)

@@ -8,8 +8,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// rules returns the rules of the library's own webhooks, and one for pods/resize, which is newer. What is only
-// evaluated for warnings and audit annotations fails open.
+// rules returns the rules of the library's own webhooks, and a rule for pods/resize, which is newer. Rules for requests
+// that are evaluated only for warnings and audit annotations fail open.
 func rules() []admit.Rule {
 	enforced := func(condition string, resources ...string) admit.Rule {
 		return admit.Rule{Resources: resources, Operations: operations()}.If(condition)
@@ -30,8 +30,8 @@ func operations() []admissionv1.Operation {
 	return []admissionv1.Operation{admissionv1.Create, admissionv1.Update}
 }
 
-// newSpec returns the CEL expression for all requests for pods except updates of the metadata alone. The library
-// compares less of the spec. The expression need not change with the library.
+// newSpec returns the CEL expression that is true for all requests for pods except updates that change only metadata.
+// The library compares fewer fields of the spec, so the expression need not change with the library.
 func newSpec() string {
 	compared := func(field, operator string) string {
 		return admit.CELValue("object."+field, "{}") + operator + admit.CELValue("oldObject."+field, "{}")
@@ -40,14 +40,14 @@ func newSpec() string {
 		compared("spec", " != ") + " || " + compared("metadata", " == ")
 }
 
-// newLabels returns the CEL expression for namespaces of which a label of the plugin is new, changed or removed. For
-// all others the plugin has nothing to do, so namespaces without these labels do not depend on Postern.
+// newLabels returns the CEL expression that is true for namespaces whose labels of the plugin are set, changed or
+// removed. The plugin ignores all other namespaces, so namespaces without these labels do not depend on Postern.
 func newLabels() string {
 	labels := admit.CELStrings([]string{
 		api.EnforceLevelLabel, api.EnforceVersionLabel, api.AuditLevelLabel,
 		api.AuditVersionLabel, api.WarnLevelLabel, api.WarnVersionLabel,
 	})
-	// No label has a blank as its value.
+	// The value of a label cannot be a blank.
 	value := func(labels string) string { return "(label in " + labels + " ? " + labels + "[label] : ' ')" }
 	now, before := admit.CELValue("object.metadata.labels", "{}"), admit.CELValue("oldObject.metadata.labels", "{}")
 	return labels + ".exists(label, " + value(now) + " != " + value(before) + ")"

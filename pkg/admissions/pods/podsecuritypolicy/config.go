@@ -8,10 +8,9 @@ import (
 // config is the plugin's configuration. kube-apiserver's plugin has none.
 type config struct {
 	// LegacyAPIGroups also accepts the permission to use a policy in the API groups policy and extensions, so that
-	// roles for kube-apiserver's plugin go on working.
+	// roles for kube-apiserver's plugin still apply.
 	LegacyAPIGroups bool `json:"legacyAPIGroups"`
-	// CheckEphemeralContainers holds pods to which a user adds ephemeral containers against the policies. kube-apiserver's
-	// plugin does not.
+	// CheckEphemeralContainers validates pods when a user adds ephemeral containers. kube-apiserver's plugin does not.
 	CheckEphemeralContainers bool `json:"checkEphemeralContainers"`
 }
 

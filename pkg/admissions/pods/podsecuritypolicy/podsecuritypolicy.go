@@ -142,8 +142,8 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	return nil
 }
 
-// confirm asks the API server whether the policy that admits the pod is still the same. The cache may lag behind a
-// policy that was restricted or deleted. If it does, confirm searches the policies of the API server.
+// confirm checks in the API server that the policy that admits the pod is unchanged, because the cache may lag behind a
+// restricted or deleted policy. If the policy has changed, confirm searches the policies of the API server.
 func (p *plugin) confirm(ctx context.Context, s search, pod *corev1.Pod, got result) (result, error) {
 	current, err := p.policies.isCurrent(ctx, got.policy)
 	if err != nil || current {
@@ -164,8 +164,8 @@ func podOf(r *admit.Request) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// isCollected reports whether an update changes only fields that the garbage collector changes. A user who may update
-// and delete a pod gains nothing by that.
+// isCollected reports whether an update changes only fields that the garbage collector changes. Such an update gives
+// nothing to a user who may already update and delete the pod.
 func isCollected(pod *corev1.Pod, r *admit.Request) bool {
 	old, ok := r.OldObject.(*corev1.Pod)
 	if !ok {
@@ -176,8 +176,8 @@ func isCollected(pod *corev1.Pod, r *admit.Request) bool {
 	return apiequality.Semantic.DeepEqual(&same, old)
 }
 
-// validatePolicy denies a policy with annotations that are no profiles. The schema of a CustomResourceDefinition cannot
-// restrict annotations.
+// validatePolicy denies a policy with annotations that are not valid profiles. The schema of a CustomResourceDefinition
+// cannot restrict annotations.
 func validatePolicy(r *admit.Request) error {
 	u, ok := r.Object.(*unstructured.Unstructured)
 	if !ok {

@@ -31,7 +31,7 @@ func newPolicies(d admit.Deps) (*policies, error) {
 	return &policies{informer.GetStore(), informer.HasSynced, d.Dynamic.Resource(policyv1.GroupVersionResource())}, nil
 }
 
-// decoded is the transformation of the informer: the cache has typed policies.
+// decoded is the transformation of the informer. It converts policies into their type.
 func decoded(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -40,8 +40,8 @@ func decoded(obj any) (any, error) {
 	return decode(u), nil
 }
 
-// decode returns a policy without a spec if the spec has other types than the schema allows. No pod satisfies such a
-// policy. An error would keep an older version of the policy in the cache.
+// decode converts a policy into its type. It returns a policy without a spec if the spec contradicts the schema, and no
+// pod satisfies such a policy. With an error instead, the cache would keep an older version of the policy.
 func decode(u *unstructured.Unstructured) *policyv1.PodSecurityPolicy {
 	p := &policyv1.PodSecurityPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p); err != nil {

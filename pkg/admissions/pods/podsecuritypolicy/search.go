@@ -19,21 +19,21 @@ import (
 
 var errNoProviders = errors.New("PodSecurityPolicy: no providers available to validate pod request")
 
-// search is the choice of a policy for one request.
+// search selects a policy for one request.
 type search struct {
 	uses *uses
 	// hint is the name of the policy that is tried first.
 	hint string
-	// defaults sets those defaults of a policy in a pod that the request can store. It is nil if the pod must satisfy
-	// a policy as it is.
+	// defaults sets the defaults of a policy that the request can store. It is nil if the pod must satisfy a policy
+	// unchanged.
 	defaults func(*strategies.Policy, *corev1.Pod)
 }
 
 // all sets all defaults of a policy.
 func all(p *strategies.Policy, pod *corev1.Pod) { p.Default(pod) }
 
-// newEphemeral returns a function that sets the defaults of a policy in the ephemeral containers that the old pod does
-// not have. A request for them can store nothing else.
+// newEphemeral returns a function that sets the defaults of a policy in the added ephemeral containers. A request for
+// them cannot store other changes.
 func newEphemeral(old *corev1.Pod) func(*strategies.Policy, *corev1.Pod) {
 	existing := sets.New[string]()
 	if old != nil {
@@ -56,14 +56,14 @@ type result struct {
 	policy *policyv1.PodSecurityPolicy
 	// pod is the pod with the defaults of the policy.
 	pod *corev1.Pod
-	// violations are those of the policies that the user may use.
+	// violations are the violations of the policies that the user may use.
 	violations field.ErrorList
-	// unusable is true if there is no policy that any pod could satisfy.
+	// unusable is true if no policy could admit any pod.
 	unusable bool
 }
 
-// run returns the first policy that the pod satisfies as it is and that may be used, or else the first one that it
-// satisfies with the defaults.
+// run returns the first policy that the user may use and that the pod satisfies unchanged, or else the first one that
+// it satisfies with the defaults.
 func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod) (result, error) {
 	first, violating := result{unusable: true}, map[string]field.ErrorList{}
 	s.sort(items)
@@ -111,8 +111,8 @@ func (s search) sort(items []*policyv1.PodSecurityPolicy) {
 	})
 }
 
-// try returns the pod itself if it satisfies the policy as it is, a changed copy if it does so with the defaults, or
-// nil if the request cannot store the defaults.
+// try returns the pod itself if it satisfies the policy unchanged, a changed copy if it satisfies the policy with the
+// defaults, or nil if the request cannot store the defaults.
 func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, field.ErrorList) {
 	complete := pod.DeepCopy()
 	policy.Default(complete)
@@ -133,8 +133,8 @@ func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, fi
 	return complete, nil
 }
 
-// denied returns the violations of the policies that may be used, in the order of the search. Users do not learn about
-// other policies.
+// denied returns the violations of the policies that the user may use, in the order of the search. A user does not
+// learn about other policies.
 func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, violating map[string]field.ErrorList, out result) (result, error) {
 	for _, item := range items {
 		errs, ok := violating[item.Name]

@@ -14,8 +14,8 @@ import (
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
 
-// uses answers which policies one request may use: those that the service account of the pod or the user of the request
-// may use in the namespace of the pod. It asks once for each policy.
+// uses looks up which policies a request may use: those that the service account of the pod or the user of the request
+// may use in the namespace of the pod. It creates one access review per policy and user.
 type uses struct {
 	authorize admit.AuthorizeFunc
 	groups    []string
@@ -24,7 +24,7 @@ type uses struct {
 	known     map[string]bool
 }
 
-// usesOf asks for the service account first, because it is the more common answer.
+// usesOf checks the service account first, because its permission usually suffices.
 func (p *plugin) usesOf(r *admit.Request, pod *corev1.Pod) *uses {
 	u := &uses{authorize: p.authorize, groups: p.groups, namespace: r.Namespace, known: map[string]bool{}}
 	if name := pod.Spec.ServiceAccountName; name != "" {

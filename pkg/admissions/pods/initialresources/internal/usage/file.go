@@ -13,7 +13,7 @@ import (
 
 // Entry is the usage of an image in a static table.
 type Entry struct {
-	// Image without a tag and a digest stands for every version.
+	// Image is the image of the entry. Without a tag and a digest, it matches all versions.
 	Image string `json:"image"`
 	// Namespace is "" for all namespaces.
 	Namespace string             `json:"namespace"`
@@ -23,7 +23,7 @@ type Entry struct {
 	Samples *int64 `json:"samples"`
 }
 
-// table is a Source of entries.
+// table is a Source with a fixed table of entries.
 type table map[tableKey]Answer
 
 type tableKey struct {
@@ -79,12 +79,12 @@ func (t table) add(e Entry, namespaceOnly bool) error {
 	return nil
 }
 
-// Percentile implements Source. The window does not matter.
+// Percentile implements Source. It ignores the window.
 func (t table) Percentile(_ context.Context, q Query) (Answer, error) {
 	return t[tableKey{q.Resource, q.Image, q.Namespace}], nil
 }
 
-// Amount returns a quantity in the unit of Answer.Value, rounded up.
+// Amount converts a quantity into the unit of Answer.Value, rounded up.
 func Amount(name corev1.ResourceName, q resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return q.MilliValue()
@@ -92,7 +92,7 @@ func Amount(name corev1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// Quantity returns the quantity of an amount.
+// Quantity converts an amount in the unit of Answer.Value into a quantity.
 func Quantity(name corev1.ResourceName, amount int64) resource.Quantity {
 	if name == corev1.ResourceCPU {
 		return *resource.NewMilliQuantity(amount, resource.DecimalSI)

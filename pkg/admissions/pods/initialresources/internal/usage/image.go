@@ -9,8 +9,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// maxReference is longer than any reference: 255 bytes of name, 128 of tag, and the digest. Users choose images, and parsing a
-// megabyte takes a second.
+// maxReference is the largest size of a reference in bytes. A valid one has at most 255 bytes of name, 128 of tag, and
+// the digest. Users choose images, and parsing a megabyte takes a second.
 const maxReference = 1024
 
 // Image is a reference to an image, split into its parts. Two references to the same image are equal:
@@ -18,12 +18,12 @@ const maxReference = 1024
 type Image struct {
 	// name is the full name without a version, such as docker.io/library/nginx.
 	name string
-	// version is the tag with its colon or the digest with its at sign. It is "" for every version.
+	// version is the tag with its colon, or the digest with its at sign. It is "" for all versions.
 	version string
 }
 
-// ParseImage parses the image of a container. An image without a version has the tag latest. If an image has a tag and a
-// digest, the tag does not matter, as for container runtimes.
+// ParseImage parses the image of a container. An image without a version has the tag latest. The digest takes
+// precedence over a tag, as in container runtimes.
 func ParseImage(text string) (Image, error) {
 	i, err := parseAny(text)
 	if err == nil && i.version == "" {
@@ -32,7 +32,7 @@ func ParseImage(text string) (Image, error) {
 	return i, err
 }
 
-// parseAny is ParseImage for a text that stands for every version of the image if it has none.
+// parseAny is like ParseImage, but an image without a version matches all versions.
 func parseAny(text string) (Image, error) {
 	if len(text) > maxReference {
 		return Image{}, fmt.Errorf("an image of %d bytes is too long", len(text))

@@ -1,5 +1,4 @@
-// Package usage finds out how much cpu and memory the containers of an image have used: from Prometheus, or from a
-// static table.
+// Package usage returns the cpu and memory usage of the containers of an image, from Prometheus or from a static table.
 package usage
 
 import (
@@ -10,7 +9,7 @@ import (
 )
 
 const (
-	// Enough is the number of samples from which on an estimate needs no wider scope.
+	// Enough is the number of samples that suffices for an estimate without a wider scope.
 	Enough = 30
 
 	week  = 7 * 24 * time.Hour
@@ -28,11 +27,11 @@ type Source interface {
 type Query struct {
 	// Resource is cpu or memory.
 	Resource corev1.ResourceName
-	// Image has no version if it stands for every version of the image.
+	// Image is the image of the containers. Without a version it matches all versions.
 	Image Image
 	// Namespace is "" for all namespaces.
 	Namespace string
-	// Window is the time until now from which the samples are.
+	// Window is the age of the oldest selected sample.
 	Window time.Duration
 }
 
@@ -40,7 +39,7 @@ type Query struct {
 type Answer struct {
 	// Value is in thousandths of a core for cpu and in bytes for memory.
 	Value int64
-	// Samples is the number of samples of which Value is the percentile.
+	// Samples is the number of samples that the percentile Value was computed from.
 	Samples int64
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
-// effective reads the security context of a container. Fields that the container does not set have the value of the
+// effective reads the security context of a container. A field that the container does not set has the value of the
 // pod.
 type effective struct {
 	pod *corev1.PodSecurityContext
@@ -71,7 +71,7 @@ func annotate(pod *corev1.Pod, key, value string) {
 	pod.Annotations[key] = value
 }
 
-// isWindows reports whether a pod says that it runs on Windows. The API server refuses fields of Linux in such a pod.
+// isWindows reports whether a pod declares that it runs on Windows. The API server rejects Linux fields in such a pod.
 func isWindows(pod *corev1.Pod) bool {
 	return pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows
 }
