@@ -12,7 +12,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/lazylog"
@@ -36,10 +35,7 @@ type half struct {
 	router         *Router
 	service, phase string
 	admit          AdmitFunc
-	weigh          func(*admissionv1.AdmissionRequest) int64
-	bound          func(review []byte) int64
-	newObject      func(*admissionv1.AdmissionRequest) runtime.Object
-	dropsText      bool
+	objects        Objects
 	series         func() series
 }
 
@@ -104,7 +100,7 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 		return nil, err
 	}
 	if held.takeBound(body) && held.memory <= plainBytes {
-		return decodeReview(body, h.newObject)
+		return decodeReview(body, h.objects.New)
 	}
 	return decodeReview(body, nil)
 }
@@ -251,7 +247,7 @@ func refuse(w http.ResponseWriter, sentence string, code int) {
 }
 
 func (h *half) answer(ctx context.Context, w http.ResponseWriter, ar *admissionv1.AdmissionRequest, start time.Time, resp *admissionv1.AdmissionResponse) {
-	buffer := h.router.answers.Take(0)
+	buffer := h.router.answers.Take()
 	body, err := encodeReview(*buffer, resp)
 	if err != nil {
 		h.fail(ctx, w, ar, start, fmt.Errorf("encoding the answer: %w", err))

@@ -14,9 +14,6 @@ type lease struct {
 	// held for it.
 	source string
 	body   int64
-	// text is the memory that the body is read into, unless the service may use the text after
-	// its decision.
-	text *[]byte
 	// memory is the number of bytes held for the decision, of which isBound says that
 	// the service named them before the envelope was read. It counts against the class
 	// of the request.
@@ -49,23 +46,14 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 	return nil
 }
 
-// takeText returns memory for n bytes of a body, which may be that of an earlier one.
-func (l *lease) takeText(n int) []byte {
-	if !l.half.dropsText {
-		return make([]byte, 0, n)
-	}
-	l.text = l.half.router.texts.Take(n)
-	return (*l.text)[:0:n]
-}
-
 // takeBound takes the bound that the service has for a review, if memory is ample. The
 // class of the request is not known yet, and does not matter then.
 func (l *lease) takeBound(review []byte) bool {
 	r := l.half.router
-	if l.half.bound == nil {
+	if l.half.objects.Bound == nil {
 		return false
 	}
-	n := l.half.bound(review)
+	n := l.half.objects.Bound(review)
 	if !r.memory.takeOfPlenty(ordinaryClass, n) {
 		return false
 	}
@@ -114,17 +102,13 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 	return nil
 }
 
-// release gives everything back, also the memory of the body. It may be called more than once.
+// release gives everything back. It may be called more than once.
 func (l *lease) release() {
 	r := l.half.router
 	r.bodies.give(l.source, l.body)
 	r.memory.give(l.class, l.memory)
 	r.metrics.holds(-l.body - l.memory)
 	l.body, l.memory = 0, 0
-	if l.text != nil {
-		r.texts.Give(l.text)
-		l.text = nil
-	}
 	if l.slot {
 		r.slots.release(l.isSystem)
 		r.metrics.ended(l.half)
