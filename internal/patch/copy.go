@@ -2,32 +2,19 @@ package patch
 
 import (
 	"reflect"
-	"slices"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/internal/reuse"
 )
 
-// Copy returns a copy of an object, to be compared with the object after plugins have changed it. The two share what
-// the entries of managedFields point to, the text that is half of a typical pod. Diff finds an entry with another text,
-// but no change inside of a text.
+// Copy returns a copy of an object, to be compared with the object after plugins have changed it.
 func Copy(obj runtime.Object) runtime.Object {
 	if pool := poolOf(obj); pool != nil {
 		return pool.copy(obj)
 	}
-	meta, ok := obj.(metav1.Object)
-	if _, untyped := obj.(runtime.Unstructured); untyped || !ok {
-		return obj.DeepCopyObject()
-	}
-	shared := meta.GetManagedFields()
-	meta.SetManagedFields(nil)
-	defer meta.SetManagedFields(shared)
-	out := obj.DeepCopyObject()
-	if copied, ok := out.(metav1.Object); ok {
-		copied.SetManagedFields(slices.Clone(shared))
-	}
-	return out
+	return obj.DeepCopyObject()
 }
 
 // Recycle keeps the memory of an object that Copy returned, for the next Copy of an object of its type. The caller must
@@ -38,6 +25,7 @@ func Recycle(obj runtime.Object, raw []byte) {
 		return
 	}
 	if pool := poolOf(obj); pool != nil {
+		reuse.Unused(obj)
 		pool.unused.Put(obj)
 	}
 }

@@ -58,7 +58,7 @@ func (s *shape) copyTo(to, from unsafe.Pointer) {
 	case slice:
 		s.copyItems((*items)(to), (*items)(from))
 	case structure:
-		if s.leaf {
+		if s.leaf && s.typ != reflect.TypeFor[metav1.FieldsV1]() {
 			s.copyLeaf(to, from)
 			return
 		}
@@ -92,6 +92,10 @@ func (s *shape) copyItems(to, from *items) {
 		to.first, to.cap = made.UnsafePointer(), from.len
 	}
 	to.len = from.len
+	if s.elem.form == bits8 {
+		copy(unsafe.Slice((*byte)(to.first), to.len), unsafe.Slice((*byte)(from.first), from.len))
+		return
+	}
 	for i := range from.len {
 		offset := uintptr(i) * s.elem.size
 		s.elem.copyTo(unsafe.Add(to.first, offset), unsafe.Add(from.first, offset))

@@ -19,8 +19,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/postern-dev/postern/internal/buffers"
 	"github.com/postern-dev/postern/internal/rawjson"
+	"github.com/postern-dev/postern/internal/reuse"
 )
 
 // Diff returns the patch that turns raw into the encoding of after, or nil if
@@ -48,7 +48,7 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 	if c == nil {
 		return nil, nil
 	}
-	buffer := patches.Take(0)
+	buffer := patches.Take()
 	w := walk{check: ctx.Err, out: append(*buffer, '[')}
 	if err := w.value(place{source: sourceOf(raw), before: b, after: a, change: c}); err != nil || w.operations == 0 {
 		return nil, err
@@ -60,7 +60,7 @@ func Diff(ctx context.Context, before, after runtime.Object, raw []byte) ([]byte
 }
 
 // patches has the memory of earlier patches. Their callers have copies.
-var patches buffers.Pool
+var patches reuse.Buffers
 
 // walk is one comparison.
 type walk struct {

@@ -9,12 +9,14 @@
 package plainjson
 
 import (
+	"bytes"
 	"math"
 	"reflect"
 	"strings"
 	"time"
 	"unsafe"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,17 +34,19 @@ const maxDepth = 100
 // Unmarshal decodes text into the value that v points to, which must be zero. It returns false if the text is not
 // plain, is not valid, or does not match the type. The value is then unspecified.
 //
-// A runtime.RawExtension and a metav1.FieldsV1 of the result share the memory of text. Strings do not, so that a string
-// that is kept does not keep the text.
-func Unmarshal(text []byte, v any) bool { return UnmarshalWith(text, v, nil) }
+// The result shares no memory with text.
+func Unmarshal(text []byte, v any) bool {
+	d := decoder{reader: reader{in: text}}
+	return d.all(v)
+}
 
-// UnmarshalWith is Unmarshal, but decodes a JSON object of a runtime.RawExtension also into the value that objectFor
-// returns for it, which becomes its Object. objectFor may return nil, and is not called for the RawExtensions inside of
-// that value. A value that Unmarshal would refuse is not decoded, and has only its text.
-func UnmarshalWith(text []byte, v any, objectFor func(*runtime.RawExtension) runtime.Object) bool {
-	to := reflect.ValueOf(v)
-	d := decoder{reader: reader{in: text}, objectFor: objectFor}
-	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(text)
+// UnmarshalReview is Unmarshal for an AdmissionReview. The RawExtensions of the review share the memory of text.
+// UnmarshalReview decodes a JSON object of such a RawExtension also into the value that objectFor returns for it, which
+// becomes its Object and shares no memory with text. objectFor and its result may be nil. A value that Unmarshal would
+// refuse is not decoded, and has only its text.
+func UnmarshalReview(text []byte, review *admissionv1.AdmissionReview, objectFor func(*runtime.RawExtension) runtime.Object) bool {
+	d := decoder{reader: reader{in: text}, isReview: true, objectFor: objectFor}
+	return d.all(review)
 }
 
 // decoder decodes one text. It writes through pointers to the fields of a value, at the offsets that package reflect
@@ -50,8 +54,16 @@ func UnmarshalWith(text []byte, v any, objectFor func(*runtime.RawExtension) run
 // of the type of its plan.
 type decoder struct {
 	reader
-	strings   strings.Builder
+	strings strings.Builder
+	// isReview says that the value is part of a review, and not of an object in it.
+	isReview  bool
 	objectFor func(*runtime.RawExtension) runtime.Object
+}
+
+// all decodes the whole text.
+func (d *decoder) all(v any) bool {
+	to := reflect.ValueOf(v)
+	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(d.in)
 }
 
 // value decodes the value that follows. Its methods return false if the text is not plain.
@@ -91,13 +103,7 @@ func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 	case mapping:
 		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
 	case raw:
-		if c == '{' && d.objectFor != nil && p.isExtension && d.object((*runtime.RawExtension)(to)) {
-			return true
-		}
-		start := d.at
-		ok := d.skip()
-		*(*[]byte)(unsafe.Add(to, p.raw)) = d.in[start:d.at:d.at]
-		return ok
+		return d.raw(c, p, to)
 	case own:
 		start := d.at
 		return d.skip() && p.unmarshal(d.in[start:d.at:d.at], to) == nil
@@ -107,18 +113,33 @@ func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
 	}
 }
 
+// raw reads a value that begins with c, into a struct that takes its text.
+func (d *decoder) raw(c byte, p *plan, to unsafe.Pointer) bool {
+	if c == '{' && d.isReview && d.objectFor != nil && p.isExtension && d.object((*runtime.RawExtension)(to)) {
+		return true
+	}
+	start := d.at
+	ok := d.skip()
+	text := d.in[start:d.at:d.at]
+	if !d.isReview {
+		text = bytes.Clone(text)
+	}
+	*(*[]byte)(unsafe.Add(to, p.raw)) = text
+	return ok
+}
+
 // object decodes an object into the value that objectFor has for it. It reads nothing if there is none, or if the
 // text is not plain.
 func (d *decoder) object(to *runtime.RawExtension) bool {
-	before, objectFor := d.reader, d.objectFor
-	obj := objectFor(to)
+	before := d.reader
+	obj := d.objectFor(to)
 	if obj == nil {
 		return false
 	}
-	d.objectFor = nil
+	d.isReview = false
 	v := reflect.ValueOf(obj)
 	ok := d.value(planOf(v.Type().Elem()), v.UnsafePointer())
-	d.objectFor = objectFor
+	d.isReview = true
 	if !ok {
 		d.reader = before
 		return false

@@ -24,6 +24,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/plainjson"
 	"github.com/postern-dev/postern/internal/quantities"
+	"github.com/postern-dev/postern/internal/reuse"
 )
 
 // odd has fields of the types that k8s.io/api has rarely or never.
@@ -95,7 +96,7 @@ func compareObjects(t *testing.T, text []byte, want *admissionv1.AdmissionReview
 	t.Helper()
 	var got admissionv1.AdmissionReview
 	asked := map[*runtime.RawExtension]bool{}
-	decoded := plainjson.UnmarshalWith(text, &got, func(raw *runtime.RawExtension) runtime.Object {
+	decoded := plainjson.UnmarshalReview(text, &got, func(raw *runtime.RawExtension) runtime.Object {
 		if asked[raw] {
 			t.Fatalf("%q: asked twice for one object", text)
 		}
@@ -304,10 +305,10 @@ func TestFarQuantities(t *testing.T) {
 	}
 }
 
-// TestStringsDoNotShareTheText protects the memory budget, and the router, which reads another text into the same memory: a
-// plugin that keeps a name must not keep 7 MiB, or another name.
-func TestStringsDoNotShareTheText(t *testing.T) {
-	text := []byte(`{"kind":"Pod","metadata":{"name":"web","labels":{"a":"b"}},"spec":{"nodeName":"` + strings.Repeat("n", 10_000) + `"}}`)
+// TestObjectsDoNotShareTheText protects the memory budget and the document that the patch is for: a plugin that keeps a name
+// must not keep 7 MiB, and one that writes into the object must not write into the text.
+func TestObjectsDoNotShareTheText(t *testing.T) {
+	text := []byte(`{"kind":"Pod","metadata":{"name":"web","labels":{"a":"b"},"managedFields":[{"fieldsV1":{"f:spec":{}}}]},"spec":{"nodeName":"` + strings.Repeat("n", 10_000) + `"}}`)
 	var got corev1.Pod
 	if !plainjson.Unmarshal(text, &got) {
 		t.Fatal("The text was not decoded")
@@ -322,6 +323,30 @@ func TestStringsDoNotShareTheText(t *testing.T) {
 	copy(text, bytes.Repeat([]byte{'x'}, len(text)))
 	if !reflect.DeepEqual(&got, want) {
 		t.Error("The pod changed with the text")
+	}
+}
+
+// TestObjectsOfAReviewDoNotShareTheText covers objects that are decoded with a review, whose RawExtensions are the text.
+func TestObjectsOfAReviewDoNotShareTheText(t *testing.T) {
+	const object = `{"data":{"a":[1,2]},"metadata":{"managedFields":[{"fieldsV1":{"f:data":{}}}]},"revision":1}`
+	text := []byte(envelope(`"object":` + object + `,"oldObject":{"a":1}`))
+	var got admissionv1.AdmissionReview
+	var revision appsv1.ControllerRevision
+	ok := plainjson.UnmarshalReview(text, &got, func(raw *runtime.RawExtension) runtime.Object {
+		if raw == &got.Request.Object {
+			return &revision
+		}
+		return nil
+	})
+	if !ok || revision.Revision != 1 {
+		t.Fatalf("Got %t and %+v", ok, revision)
+	}
+	reuse.Overwrite(&revision)
+	if raw := got.Request.Object.Raw; string(raw) != object || !bytes.Contains(text, []byte(object)) {
+		t.Errorf("The text of the object is now %s", raw)
+	}
+	if raw := got.Request.OldObject.Raw; unsafe.SliceData(raw) != &text[bytes.Index(text, raw)] {
+		t.Error("The old object has a copy of its text")
 	}
 }
 

@@ -63,7 +63,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		return s, err
 	}
 	c := &chain{observe: d.Observe}
-	s.Weigh, s.Bound, s.NewObject, s.DropsText = c.decoder.Weigh, objects.Bound, objects.New, true
+	s.Objects = router.Objects{Weigh: c.decoder.Weigh, Bound: objects.Bound, New: objects.New}
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
 		s.MutatingConfig = f.mutatingConfig(mutating)

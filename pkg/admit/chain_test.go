@@ -77,7 +77,7 @@ func TestObjectsThatTheRouterDecoded(t *testing.T) {
 	s := service(t, plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error { got = r; return nil }}, admit.On("pods", update)))
 	const pod, binding = `{"metadata":{"name":"p"}}`, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"b"}}`
 	ar := request(update, pod, binding)
-	ar.Object.Object, ar.OldObject.Object = s.NewObject(ar), s.NewObject(ar)
+	ar.Object.Object, ar.OldObject.Object = s.Objects.New(ar), s.Objects.New(ar)
 	for _, raw := range []runtime.RawExtension{ar.Object, ar.OldObject} {
 		if err := json.Unmarshal(raw.Raw, raw.Object); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestObjectsThatTheRouterDecoded(t *testing.T) {
 		t.Errorf("Got %#v, want a Binding", got.OldObject)
 	}
 	ar.Kind.Kind = "Custom"
-	if obj := s.NewObject(ar); obj != nil {
+	if obj := s.Objects.New(ar); obj != nil {
 		t.Errorf("Got %#v for an unknown kind, want none", obj)
 	}
 }

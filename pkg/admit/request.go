@@ -11,13 +11,14 @@ import (
 	"github.com/postern-dev/postern/internal/objects"
 )
 
-// Request is one admission request. Its objects are decoded once for all plugins of the chain. The text of the request and
-// of managed fields, the Raw of any type, has other content after the Func returned: the router reads the next request into it.
+// Request is one admission request. Its objects are decoded once for all plugins of the chain. A plugin may keep any part
+// of it after the Func returned.
 type Request struct {
 	*admissionv1.AdmissionRequest
 	// Object and OldObject have the types of k8s.io/api, or are unstructured if
 	// k8s.io/api has no type for their kind. An object that the request does not have
-	// is nil. Only Mutate may modify Object. OldObject is read-only.
+	// is nil. Only Mutate may modify Object, and any memory that Object points to. OldObject and the AdmissionRequest are
+	// read-only.
 	Object, OldObject runtime.Object
 
 	warnings []string

@@ -124,7 +124,7 @@ func TestWeight(t *testing.T) {
 		if resp := s.Mutate(t.Context(), ar); !resp.Allowed {
 			t.Fatalf("%s: got %+v", c.name, resp.Result)
 		}
-		took, weight := int64(live)-int64(before.HeapAlloc), s.Weigh(ar)
+		took, weight := int64(live)-int64(before.HeapAlloc), s.Objects.Weigh(ar)
 		t.Logf("%-16s %8d bytes of text take %9d of memory, and weigh %9d", c.name, len(c.object)+len(c.oldObject), took, weight)
 		if took > weight {
 			t.Errorf("%s: got the weight %d, want more than the %d bytes that it takes", c.name, weight, took)
@@ -133,7 +133,7 @@ func TestWeight(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bound := s.Bound(review); bound < weight {
+		if bound := s.Objects.Bound(review); bound < weight {
 			t.Errorf("%s: got the bound %d on the weight %d", c.name, bound, weight)
 		}
 	}

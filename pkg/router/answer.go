@@ -27,7 +27,7 @@ type reply struct {
 // answer sends a response. It holds the memory of the answer until the answer is written.
 func (h *half) answer(ctx context.Context, w http.ResponseWriter, to *reply, resp *admissionv1.AdmissionResponse) {
 	defer to.held.release()
-	buffer := h.router.answers.Take(0)
+	buffer := h.router.answers.Take()
 	body, err := encodeReview(*buffer, resp)
 	if err != nil {
 		h.fail(ctx, w, to.subject, to.start, fmt.Errorf("encoding the answer: %w", err))

@@ -93,11 +93,7 @@ func (l *lease) readAll(ctx context.Context, r io.Reader, declared int64) ([]byt
 			if err := l.growBody(ctx, size-int64(cap(body))); err != nil {
 				return nil, err
 			}
-			if body == nil {
-				body = l.takeText(int(size))
-			} else {
-				body = append(make([]byte, 0, size), body...)
-			}
+			body = append(make([]byte, 0, size), body...)
 			size *= 2
 			if declared > int64(cap(body)) {
 				// There is room to detect the end without growing.

@@ -26,7 +26,7 @@ import (
 // closed.
 func heavy(bytes int64, release <-chan struct{}) router.AdmissionService {
 	s := service(blocking(release))
-	s.Weigh = func(*admissionv1.AdmissionRequest) int64 { return bytes }
+	s.Objects.Weigh = func(*admissionv1.AdmissionRequest) int64 { return bytes }
 	return s
 }
 
@@ -119,7 +119,7 @@ func TestMoreThanThereIs(t *testing.T) {
 func TestBoundWhileMemoryIsAmple(t *testing.T) {
 	release := make(chan struct{})
 	svc := heavy(1<<20, release)
-	svc.Bound = func([]byte) int64 { return 10 << 20 }
+	svc.Objects.Bound = func([]byte) int64 { return 10 << 20 }
 	s := serveLimited(t, router.Limits{Bytes: 100 << 20}, svc)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -260,8 +260,8 @@ func TestObjectsAreDecodedWhileMemoryIsAmple(t *testing.T) {
 				got = ar
 				return &admissionv1.AdmissionResponse{Allowed: true}
 			})
-			svc.Bound = func([]byte) int64 { return c.bound }
-			svc.NewObject = func(ar *admissionv1.AdmissionRequest) runtime.Object {
+			svc.Objects.Bound = func([]byte) int64 { return c.bound }
+			svc.Objects.New = func(ar *admissionv1.AdmissionRequest) runtime.Object {
 				if ar.Kind.Kind != "ConfigMap" {
 					return nil
 				}

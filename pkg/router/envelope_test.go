@@ -15,7 +15,7 @@ func TestEnvelopesAreBounded(t *testing.T) {
 	}
 	const large = 7_000_000
 	bounded := service(allow)
-	bounded.Bound = func([]byte) int64 { return 1 << 40 }
+	bounded.Objects.Bound = func([]byte) int64 { return 1 << 40 }
 	for name, s := range map[string]*server{
 		"no limits": serve(t, service(allow)), "limits": serveLimited(t, router.Limits{Bytes: 256 << 20}, service(allow)),
 		"a service with a bound": serveLimited(t, router.Limits{Bytes: 256 << 20}, bounded),

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -36,10 +35,7 @@ type half struct {
 	router         *Router
 	service, phase string
 	admit          AdmitFunc
-	weigh          func(*admissionv1.AdmissionRequest) int64
-	bound          func(review []byte) int64
-	newObject      func(*admissionv1.AdmissionRequest) runtime.Object
-	dropsText      bool
+	objects        Objects
 	series         func() series
 	// timeout is the registered time-out.
 	timeout time.Duration
@@ -132,7 +128,7 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 	}
 	if held.takeBound(body) && held.memory <= plainBytes {
 		// The bound includes the envelope.
-		return decodeReview(body, h.newObject)
+		return decodeReview(body, h.objects.New)
 	}
 	if err := held.takeEnvelope(ctx, body); err != nil {
 		return nil, err

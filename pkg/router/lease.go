@@ -15,9 +15,6 @@ type lease struct {
 	// held for the body and the envelope, and later for the answer.
 	source string
 	body   int64
-	// text is the memory that the body is read into, unless the service may use the text after
-	// its decision.
-	text *[]byte
 	// memory is the number of bytes held for the decision, of which isBound says that
 	// the service named them before the envelope was read. It counts against the class
 	// of the request.
@@ -50,23 +47,14 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 	return nil
 }
 
-// takeText returns memory for n bytes of a body, which may be that of an earlier one.
-func (l *lease) takeText(n int) []byte {
-	if !l.half.dropsText {
-		return make([]byte, 0, n)
-	}
-	l.text = l.half.router.texts.Take(n)
-	return (*l.text)[:0:n]
-}
-
 // takeBound takes the bound that the service has for a review, if memory is ample. The
 // class of the request is not known yet, and does not matter then.
 func (l *lease) takeBound(review []byte) bool {
 	r := l.half.router
-	if l.half.bound == nil {
+	if l.half.objects.Bound == nil {
 		return false
 	}
-	n := l.half.bound(review)
+	n := l.half.objects.Bound(review)
 	if !r.memory.takeOfPlenty(ordinaryClass, n) {
 		return false
 	}
@@ -115,12 +103,8 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 	return nil
 }
 
-// endDecision gives the slot and the text back. The memory stays held, because the answer is not sent yet.
+// endDecision gives the slot back. The memory stays held, because the answer is not sent yet.
 func (l *lease) endDecision() {
-	if l.text != nil {
-		l.half.router.texts.Give(l.text)
-		l.text = nil
-	}
 	if l.slot {
 		l.half.router.slots.release(l.isSystem)
 		l.half.router.metrics.ended(l.half)

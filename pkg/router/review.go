@@ -80,7 +80,7 @@ func decodeReview(body []byte, newObject func(*admissionv1.AdmissionRequest) run
 			return nil
 		}
 	}
-	if !plainjson.UnmarshalWith(body, &review, objectFor) {
+	if !plainjson.UnmarshalReview(body, &review, objectFor) {
 		review = admissionv1.AdmissionReview{}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
 			return nil, badRequest("undecodable", "the body is not an AdmissionReview: %v", err)

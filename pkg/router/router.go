@@ -8,8 +8,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/internal/buffers"
 	"github.com/postern-dev/postern/internal/footprint"
+	"github.com/postern-dev/postern/internal/reuse"
 	"github.com/postern-dev/postern/internal/sparselog"
 )
 
@@ -38,8 +38,8 @@ type Router struct {
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter
-	// texts and answers have the memory of earlier bodies and answers.
-	texts, answers buffers.Pool
+	// answers has the memory of earlier answers.
+	answers reuse.Buffers
 }
 
 // New returns a router that serves the given services. It returns an error if a
@@ -83,7 +83,7 @@ func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
 	} else {
 		r.metrics.start(s.Path, phase)
 	}
-	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, weigh: s.Weigh, bound: s.Bound, newObject: s.NewObject, dropsText: s.DropsText, series: r.metrics.of(s.Path, phase), timeout: s.timeout(phase, r.timeout)}
+	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, objects: s.Objects, series: r.metrics.of(s.Path, phase), timeout: s.timeout(phase, r.timeout)}
 }
 
 // timeout returns the time-out with which a half is registered: the shortest that its configuration has, or else that of the

@@ -37,23 +37,25 @@ type AdmissionService struct {
 	Validate         AdmitFunc
 	MutatingConfig   *admissionregistrationv1.MutatingWebhookConfiguration
 	ValidatingConfig *admissionregistrationv1.ValidatingWebhookConfiguration
+	// Objects tells the router what it may know of the objects of the requests. The zero value is enough.
+	Objects Objects
+}
+
+// Objects bounds and makes the objects of the requests of a service. Each func may be nil.
+type Objects struct {
 	// Weigh returns how many bytes of memory deciding a request needs, in addition
 	// to its text. The router reserves them before it calls a half (see Limits).
 	// Without Weigh, the router reserves eight bytes for each byte of the objects.
 	Weigh func(*admissionv1.AdmissionRequest) int64
-	// Bound returns a number that is at least that of Weigh for the request in the text of a review, in less time. The
-	// router reserves it instead while memory is ample. Without Bound, the router always calls Weigh.
+	// Bound returns an upper limit of Weigh, in bytes, without decoding the review. The router reserves it instead
+	// of Weigh while memory is ample. Without Bound, the router always calls Weigh.
 	Bound func(review []byte) int64
-	// NewObject returns a new value of the kind of the request, or nil. The fields of the request that follow its object
+	// New returns a new value of the kind of the request, or nil. The fields of the request that follow its object
 	// are not set yet. If the bound is small and memory is ample, the router decodes the object and the old object into
 	// such values while it reads the envelope, because a separate pass would read the text again. It sets the Object of
-	// their RawExtensions. An AdmitFunc decodes an object whose RawExtension has none. Without Bound or NewObject, the
+	// their RawExtensions. An AdmitFunc decodes an object whose RawExtension has none. Without Bound or New, the
 	// router decodes no objects.
-	NewObject func(*admissionv1.AdmissionRequest) runtime.Object
-	// DropsText says that nothing uses the text of a request after its AdmitFunc returned: the Raw of its objects and
-	// options, and of RawExtensions and managed fields that plainjson decoded. The router then reads later requests into
-	// the same memory. Strings are never affected.
-	DropsText bool
+	New func(*admissionv1.AdmissionRequest) runtime.Object
 }
 
 const (

@@ -37,8 +37,8 @@ const (
 // weight returns how many bytes of memory deciding a request needs, in addition to
 // its text.
 func (h *half) weight(ar *admissionv1.AdmissionRequest) int64 {
-	if h.weigh != nil {
-		return h.weigh(ar)
+	if h.objects.Weigh != nil {
+		return h.objects.Weigh(ar)
 	}
 	return textFactor * int64(len(ar.Object.Raw)+len(ar.OldObject.Raw))
 }
