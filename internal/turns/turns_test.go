@@ -109,7 +109,7 @@ func TestObjectsAreIndependent(t *testing.T) {
 			if object == "hung" {
 				<-ctx.Done()
 			}
-			finishAll(batch, nil)
+			finishAll(batch, ctx.Err())
 		})
 		hung := send(t, q, long, "hung", "a")
 		for range 3 {
