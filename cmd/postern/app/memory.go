@@ -16,10 +16,9 @@ const (
 	// defaultRequestBytes is the memory for requests if the process has no memory limit.
 	defaultRequestBytes = 512 << 20
 
-	// The garbage collector gets four fifths of the limit of the cgroup. The rest is for memory that the collector does not
-	// manage, such as the text of the program, and for what large requests allocate while a collection runs on a busy
-	// machine.
-	goShare, goWhole = 4, 5
+	// The garbage collector gets half of the limit of the cgroup. The rest is for memory that the collector does not
+	// manage, such as the text of the program, and for what many sources hold at the same time.
+	goShare, goWhole = 1, 2
 
 	// garbagePercent is how much garbage, in percent of the live heap, the collector lets
 	// grow before it runs, unless the environment sets GOGC. The live heap is small and

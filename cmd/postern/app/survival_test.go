@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,13 +97,15 @@ func startLimited(t *testing.T, limit int64) *limited {
 }
 
 // peak returns the maximum memory of the group.
-func (p *limited) peak() string {
+func (p *limited) peak() int64 {
 	for _, file := range []string{"memory.max_usage_in_bytes", "memory.peak"} {
 		if data, err := os.ReadFile(filepath.Join(p.group, file)); err == nil {
-			return strings.TrimSpace(string(data))
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil {
+				return n
+			}
 		}
 	}
-	return "an unknown number of"
+	return 0
 }
 
 // send sends a body on n connections at once, and repeats it on each connection while the answer has a Retry-After header. It
@@ -155,13 +158,27 @@ func listOf(field, item string, n int) string {
 	return `{"` + field + `":[` + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + `]}`
 }
 
-// TestSurvival sends objects that are small as text and large in memory to a process with 256 MiB and 1024 file
-// descriptors, and attacks its connections. The process must answer and survive.
+// largestPeak is how much memory a process with the limit of the chart, 512 MiB, may use for what one source sends.
+const largestPeak = 300 << 20
+
+// TestSurvival sends objects that are small as text and large in memory to processes with 256 and 512 MiB and 1024 file
+// descriptors, and attacks their connections. The processes must answer and survive.
 func TestSurvival(t *testing.T) {
 	if testing.Short() {
-		t.Skip("It takes twenty seconds")
+		t.Skip("It takes a minute")
 	}
-	p := startLimited(t, 256<<20)
+	t.Run("256 MiB", func(t *testing.T) { survive(t, 256<<20) })
+	t.Run("512 MiB", func(t *testing.T) {
+		if peak := survive(t, 512<<20); peak == 0 || peak > largestPeak {
+			t.Errorf("The peak was %d bytes (0: unknown), want at most %d", peak, largestPeak)
+		}
+	})
+}
+
+// survive attacks a process with a memory limit, and returns the most memory that it used, in bytes.
+func survive(t *testing.T, limit int64) (peak int64) {
+	t.Helper()
+	p := startLimited(t, limit)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	var env strings.Builder
@@ -184,7 +201,7 @@ func TestSurvival(t *testing.T) {
 	} {
 		start := time.Now()
 		codes := p.send(ctx, c.n, c.tries, c.body)
-		t.Logf("%-34s %v in %v; the most memory so far is %s bytes", c.name, codes, time.Since(start).Round(10*time.Millisecond), p.peak())
+		t.Logf("%-34s %v in %v; the most memory so far is %d bytes", c.name, codes, time.Since(start).Round(10*time.Millisecond), p.peak())
 		if codes[http.StatusOK] == 0 || codes[http.StatusOK]+codes[http.StatusTooManyRequests]+codes[http.StatusServiceUnavailable] != c.n {
 			t.Errorf("%s: got the codes %v, want 200, and 429 where there is no room, or 503 where there is no time", c.name, codes)
 		}
@@ -198,12 +215,13 @@ func TestSurvival(t *testing.T) {
 		"slow readers": slowReaders, "envelopes of 7 MiB": largeEnvelopes,
 	} {
 		attack(ctx, t, p)
-		t.Logf("%-34s the most memory so far is %s bytes", name, p.peak())
+		t.Logf("%-34s the most memory so far is %d bytes", name, p.peak())
 		p.mustRun(t, name)
 		if codes := p.send(ctx, 4, 10, ordinary); codes[http.StatusOK] != 4 {
 			t.Errorf("%s: got the codes %v afterwards, want 200", name, codes)
 		}
 	}
+	return p.peak()
 }
 
 // mustRun fails the test if the process has ended.
