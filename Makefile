@@ -49,7 +49,7 @@ REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --sec
 	--cert-dir={dir} --feature-gates={featuregates} --api-server-plugins=none
 # Postern serves kinds that were removed from Kubernetes in its own API groups.
 REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodSecurityPolicy/cluster,settings.k8s.io/PodPreset=settings.postern.dev/v1alpha1/podpresets/PodPreset/namespaced
-BUILT_PLUGINS := $$(bin/postern --help | sed -n 's/.* Plugins: \(.*\)\.$$/\1/p' | tr -d ' ')
+BUILT_PLUGINS := $$(bin/postern plugins -o name | paste -sd, -)
 
 # Tests of a control plane mostly wait, so more of them run at the same time than there are processors. Each has its own.
 E2E_FLAGS := -p 2 -parallel 3 -timeout 30m
