@@ -128,6 +128,7 @@ generate: generate-files ## Write what is generated, and the measured table of c
 generate-files: # The chart has copies of the definitions.
 	go test ./pkg/apis/settings/v1alpha1 -run '^TestDefinition$$' -update
 	go test ./pkg/admissions -run '^Test(ReadmeTable|RegisteredRules)$$' -update
+	go test ./cmd/postern/app -run '^TestHelpText$$' -update
 	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests|ChartVersion)$$' . -update
 
 .PHONY: verify
