@@ -49,7 +49,7 @@ REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --sec
 	--cert-dir={dir} --feature-gates={featuregates} --api-server-plugins=none
 # Postern serves kinds that were removed from Kubernetes in its own API groups.
 REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodSecurityPolicy/cluster,settings.k8s.io/PodPreset=settings.postern.dev/v1alpha1/podpresets/PodPreset/namespaced
-BUILT_PLUGINS := $$(bin/postern --help | sed -n 's/.* Plugins: \(.*\)\.$$/\1/p' | tr -d ' ')
+BUILT_PLUGINS := $$(bin/postern plugins -o name | paste -sd, -)
 
 # Tests of a control plane mostly wait, so more of them run at the same time than there are processors. Each has its own.
 E2E_FLAGS := -p 2 -parallel 3 -timeout 30m
@@ -128,6 +128,7 @@ generate: generate-files ## Write what is generated, and the measured table of c
 generate-files: # The chart has copies of the definitions.
 	go test ./pkg/apis/settings/v1alpha1 -run '^TestDefinition$$' -update
 	go test ./pkg/admissions -run '^Test(ReadmeTable|RegisteredRules)$$' -update
+	go test ./cmd/postern/app -run '^TestHelpText$$' -update
 	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests|ChartVersion)$$' . -update
 
 .PHONY: verify

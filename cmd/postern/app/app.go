@@ -2,17 +2,13 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
-	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit"
@@ -22,22 +18,24 @@ import (
 // exitStart is the exit code of a process that could not start.
 const exitStart = 2
 
-// Version is set by the linker.
+// Version is the version of the program. The linker sets it; if it is empty, the version of the module is used.
 var Version = "" //nolint:gochecknoglobals // the linker can set nothing else
 
-// ServiceFunc makes an AdmissionService that does not belong to a family of plugins.
-// Each start of the process calls it once. Informers that it requests are synced
-// before the first admission request.
+// ServiceFunc makes an AdmissionService without plugins. It is called once at the start of the process. Informers that
+// it requests are synced before the first admission request. An error stops the start.
 type ServiceFunc func(admit.Deps) (router.AdmissionService, error)
 
-// Program describes a binary. Families defines its flags, feature gates, --help, the
-// selection of plugins and the configuration file.
+// Program describes a binary. Families determines its flags, feature gates and help, the selection of plugins and the
+// configuration file. Services may be nil.
 type Program struct {
+	// Families are the families of plugins that can be enabled.
 	Families admissions.List
+	// Services are served besides those of the families. It may be nil.
 	Services []ServiceFunc
 }
 
-// Run runs a command line and returns the exit code of the process.
+// Run runs a command line, without the name of the program, and returns the exit code of the process. It serves until
+// ctx ends.
 func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := p.run(ctx, args, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "postern: %s\n", oneLine(err))
@@ -62,7 +60,7 @@ func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }
 
-// newRoot returns an error if the families contradict each other.
+// newRoot returns the root command, or an error if the families contradict each other.
 func (p Program) newRoot() (*cobra.Command, error) {
 	serve, sections, err := p.newServe()
 	if err != nil {
@@ -79,9 +77,9 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:   "postern",
 		Short: "kube-apiserver's admission plugins as admission webhooks",
-		Long: "Postern runs the admission plugins of kube-apiserver, also those that were removed from it,\n" +
-			"as admission webhooks: for clusters whose --enable-admission-plugins is out of reach.\n\n" +
-			"Without a command it serves. Plugins: " + strings.Join(p.Families.Names(), ", ") + ".",
+		Long: "Postern runs the admission plugins of kube-apiserver, also those that were removed from it, " +
+			"as admission webhooks: for clusters whose --enable-admission-plugins is out of reach. " +
+			"Without a command it serves.\n\nThe plugins by family:\n" + describeFamilies(p.Families),
 		Version:       currentVersion().short(),
 		Args:          noCommand,
 		RunE:          serve.RunE,
@@ -93,45 +91,17 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	if err := completeServe(root, p.Families); err != nil {
 		return nil, err
 	}
-	plain := root.HelpFunc()
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		switch cmd {
 		case root, serve:
 			printHelp(cmd, sections)
 		case rbac:
 			printHelp(cmd, rbacSections)
 		default:
-			plain(cmd, args)
+			printHelp(cmd, sectionOf(cmd))
 		}
 	})
 	return root, nil
-}
-
-// printHelp prints the help of a command that serves, with its flags in sections, as
-// kube-apiserver does.
-func printHelp(cmd *cobra.Command, sections *cliflag.NamedFlagSets) {
-	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", cmp.Or(cmd.Long, cmd.Short), cmd.UseLine())
-	if cmd.HasSubCommands() {
-		fmt.Fprint(out, "\nCommands:\n\n")
-	}
-	for _, sub := range cmd.Commands() {
-		fmt.Fprintf(out, "  %-13s %s\n", sub.Name(), sub.Short)
-	}
-	cliflag.PrintSections(out, *sections, columns(out))
-}
-
-// columns returns the width of a terminal, and 0 for any other output, whose lines are not wrapped.
-func columns(out io.Writer) int {
-	file, ok := out.(*os.File)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(file.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
 }
 
 // maxTypos is the largest edit distance between a misspelt command and the suggested one.

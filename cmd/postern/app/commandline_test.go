@@ -256,7 +256,7 @@ func TestPluginsWithoutCluster(t *testing.T) {
 	for args, want := range map[string]string{
 		"--kubeconfig=/no/such/file":                                     "postern: --kubeconfig: ",
 		"--kubeconfig=" + kubeconfig(t, "http://127.0.0.1:"+freePort(t)): "postern: metrics of the API server: ",
-		"--output=yaml": `postern: invalid argument "yaml" for "-o, --output" flag: want json`,
+		"--output=yaml": `postern: invalid argument "yaml" for "-o, --output" flag: want json or name`,
 		"AlwaysDeny":    `postern: unknown command "AlwaysDeny" for "postern plugins"`,
 	} {
 		code, _, stderr := runApp(t.Context(), "plugins", args)
@@ -308,7 +308,7 @@ func TestCompletions(t *testing.T) {
 		"plug":                             {"plugins"},
 		"check":                            {"check-config"},
 		"version -o ":                      {"json"},
-		"plugins --output ":                {"json"},
+		"plugins --output ":                {"json", "name"},
 		"--failure-policy ":                {"Fail", "Ignore"},
 		"serve --failure-policy F":         {"Fail", "Ignore"},
 		"--tls-min-version ":               {"VersionTLS12", "VersionTLS13"},

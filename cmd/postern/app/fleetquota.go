@@ -30,8 +30,8 @@ func newFleetQuota() *cobra.Command {
 		Use:   "reclaim",
 		Short: "Take back the allowance of a cluster that is gone",
 		Long: "Take back the allowance of a cluster that is gone, so that other clusters can claim it.\n\n" +
-			"The command waits for the time of three reports of the cluster, and refuses if the cluster has written to the hub in\n" +
-			"the meantime. Use it only for a cluster that runs no workloads any more: a cluster that runs and cannot reach the hub\n" +
+			"The command waits for the time of three reports of the cluster, and refuses if the cluster has written to the hub in " +
+			"the meantime. Use it only for a cluster that runs no workloads any more: a cluster that runs and cannot reach the hub " +
 			"goes on to use its allowance, and the clusters may then exceed the limit together.",
 		Example: "  postern fleetquota reclaim --kubeconfig hub.kubeconfig --quota gpus --cluster eu-1",
 		Args:    cobra.NoArgs,

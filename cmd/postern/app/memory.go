@@ -26,8 +26,8 @@ const (
 	// collections. The soft memory limit still holds.
 	garbagePercent = 400
 
-	// Requests get five eighths of the limit. The caches of all plugins took 44 MiB with
-	// 2,000 pods (README.md). The garbage collector needs free memory to run rarely.
+	// Requests get five eighths of the limit. The caches of all plugins took 44 MiB with 2,000 pods (README.md). The
+	// rest is free memory, so that the garbage collector runs rarely.
 	requestShare, requestWhole = 5, 8
 )
 

@@ -18,8 +18,8 @@ func newMigrate() *cobra.Command {
 		Use:   "psp",
 		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
-			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of\n" +
-			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that\n" +
+			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of " +
+			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
 			"allow to use policies also allow it in that group. All other documents stay as they are.",
 		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
 		Args:    cobra.NoArgs,
@@ -29,8 +29,8 @@ func newMigrate() *cobra.Command {
 		Use:   "podpreset",
 		Short: "Migrate PodPresets, and the roles for them",
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
-			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of\n" +
-			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with\n" +
+			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of " +
+			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
 			"permissions for presets also have them in that group. All other documents stay as they are.",
 		Example: "  kubectl get podpresets,clusterroles,roles -A -o yaml | postern migrate podpreset > new.yaml",
 		Args:    cobra.NoArgs,

@@ -10,10 +10,11 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// maxNotices bounds the notices that wait for start.
+// maxNotices is the largest number of notices that wait for start.
 const maxNotices = 16
 
-// notices records Events about the Deployment. What happens before the Deployment is known is recorded later.
+// notices records Events about the Deployment. It stores the Events that are reported before the Deployment is known,
+// and records them later.
 type notices struct {
 	mu       sync.Mutex
 	recorder record.EventRecorder
@@ -21,10 +22,10 @@ type notices struct {
 	waiting  []notice
 }
 
-// notice is an Event that waits.
+// notice is a stored Event.
 type notice struct{ eventType, reason, message string }
 
-// start records the Events that wait, and every later one at once. Nothing is recorded while about returns nil.
+// start records the stored Events, and from then on each Event at once. It records nothing while about returns nil.
 func (n *notices) start(recorder record.EventRecorder, about func() *corev1.ObjectReference) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -35,7 +36,7 @@ func (n *notices) start(recorder record.EventRecorder, about func() *corev1.Obje
 	n.waiting = nil
 }
 
-// tell records an Event. It does not wait for the API server.
+// tell records or stores an Event. It does not wait for the API server.
 func (n *notices) tell(eventType, reason, message string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

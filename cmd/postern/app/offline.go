@@ -6,7 +6,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// offline has the flags that New of a plugin may depend on, for commands that make plugins without a cluster.
+// offline has the flags that the constructor of a plugin may depend on, for commands that make plugins without a
+// cluster.
 type offline struct{ *options }
 
 func (p Program) newOffline(fs *pflag.FlagSet) (offline, error) {
@@ -20,7 +21,7 @@ func (p Program) newOffline(fs *pflag.FlagSet) (offline, error) {
 	return o, o.addPluginFlags(fs, &cliflag.NamedFlagSets{})
 }
 
-// process returns a process whose clients have no API server. New of a plugin does not call one.
+// process returns a process whose clients have no API server. The constructors of plugins do not call one.
 func (o offline) process() (*process, error) {
 	cluster, err := newClients(&rest.Config{Host: "https://no-cluster.invalid"})
 	if err != nil {

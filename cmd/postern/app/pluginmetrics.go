@@ -37,8 +37,8 @@ type observed struct {
 	rejected  bool
 }
 
-// observers keeps the observers of a histogram. To look one up in the histogram costs more than many a plugin. There are
-// few of them: plugins see only the operations of their rules.
+// observers caches the observers of a histogram. Looking one up in the histogram takes longer than many plugins. There
+// are few observers, because plugins see only the operations of their rules.
 type observers struct {
 	vec      *metrics.HistogramVec
 	lock     sync.RWMutex

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -18,18 +19,18 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// pluginRow is what the plugins command prints of a plugin.
+// pluginRow is a plugin in the output of the plugins command.
 type pluginRow struct {
 	Name   string `json:"name"`
 	Family string `json:"family"`
-	// Phases are the calls of the family in which the plugin takes part. A plugin that needs a configuration has the
-	// phases that its rules name.
+	// Phases are the phases in which the plugin is called. For a plugin that needs a configuration, they are those of
+	// its rules.
 	Phases []string `json:"phases"`
 	// OnByDefault is true if kube-apiserver enables the plugin by default.
 	OnByDefault bool `json:"onByDefault"`
 	// Configurable is true if the plugin may have an entry in the AdmissionConfiguration.
 	Configurable bool `json:"configurable"`
-	// Watches are the resources of which the plugin keeps a cache.
+	// Watches are the resources that the plugin caches.
 	Watches []string `json:"watches"`
 	// InAPIServer is true if the metrics of the API server name the plugin. It is nil if they were not read.
 	InAPIServer *bool `json:"inAPIServer,omitempty"`
@@ -47,10 +48,10 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 	cmd := &cobra.Command{
 		Use:   "plugins",
 		Short: "List the plugins, and which of them the API server seems to run",
-		Long: "List the plugins: the family, the phases, whether kube-apiserver enables the plugin by default, and the resources of\n" +
+		Long: "List the plugins: the family, the phases, whether kube-apiserver enables the plugin by default, and the resources of " +
 			"which the plugin keeps a cache.\n\n" +
-			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric\n" +
-			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first\n" +
+			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric " +
+			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first " +
 			"request. On a cluster with several API servers, only one of them is asked.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,13 +59,17 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 		},
 	}
 	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod. Without a cluster, nothing is said about the API server.")
-	c.format.addFlag(cmd)
+	c.format.addFlag(cmd, outputName)
 	var err error
 	c.offline, err = p.newOffline(cmd.Flags())
 	return cmd, err
 }
 
 func (c *pluginsCommand) run(ctx context.Context, out, notes io.Writer) error {
+	if c.format.value == outputName {
+		_, err := fmt.Fprintln(out, strings.Join(c.Families.Names(), "\n"))
+		return err
+	}
 	rows, err := c.rows(ctx)
 	if err != nil {
 		return err
@@ -81,13 +86,13 @@ func (c *pluginsCommand) run(ctx context.Context, out, notes io.Writer) error {
 			rows[i].InAPIServer = &known
 		}
 	}
-	if c.format == outputJSON {
+	if c.format.value == outputJSON {
 		return printJSON(out, rows)
 	}
 	return printRows(out, rows)
 }
 
-// rows makes every plugin without a configuration, to learn what it does.
+// rows makes each plugin without a configuration, to determine its phases and its caches.
 func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
 	var rows []pluginRow
 	for _, f := range o.Families {

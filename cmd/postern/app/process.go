@@ -48,13 +48,13 @@ type process struct {
 	sharedKey []byte
 
 	enabled, warnings []string
-	// apiServer has the names of the plugins that the API server is said to run.
+	// apiServer has the names in --api-server-plugins.
 	apiServer []string
-	// background holds the functions that plugins run beside the requests.
+	// background holds the functions that plugins passed to Deps.Go.
 	background []func(context.Context)
 }
 
-// newProcess returns a process with clients of a cluster, and nothing else.
+// newProcess returns a process with the clients of a cluster, and without plugins and services.
 func (o *options) newProcess(c *cluster) *process {
 	return &process{
 		options: o, cluster: c, registry: metrics.NewKubeRegistry(),

@@ -31,9 +31,9 @@ func newRotateCA() *cobra.Command {
 		Use:   "rotate-ca",
 		Short: "Have the running replicas replace the CA",
 		Long: "Have the running replicas replace the CA. No request fails because of that.\n\n" +
-			"The command marks the Secret. One of the replicas then makes a new CA with a key of its own, and adds it to\n" +
-			"the bundle that is registered. Once all webhook configurations hold it, and the API servers had the time to\n" +
-			"learn of it (--ca-settle-duration), the replicas sign with it and the old key is gone. The old CA leaves the\n" +
+			"The command marks the Secret. One of the replicas then makes a new CA with a key of its own, and adds it to " +
+			"the bundle that is registered. Once all webhook configurations hold it, and the API servers had the time to " +
+			"learn of it (--ca-settle-duration), the replicas sign with it and the old key is gone. The old CA leaves the " +
 			"bundle when nothing that it signed can be in use (--serving-certificate-validity).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), cmd.OutOrStdout()) },
@@ -76,8 +76,7 @@ func (r *rotateCA) run(ctx context.Context, out io.Writer) error {
 	return followRotation(ctx, out, before, store.Rotation)
 }
 
-// followRotation reports each step of the rotation until the previous CA no longer
-// signs.
+// followRotation reports each step of the rotation until the new CA signs.
 func followRotation(ctx context.Context, out io.Writer, before *certs.Rotation, look func(context.Context) (*certs.Rotation, error)) error {
 	last := "no replica has heeded the request: does one run, of this version?"
 	told := before.Next

@@ -21,9 +21,9 @@ func newUninstall() *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove the webhook configurations and the Secrets",
 		Long: "Remove the webhook configurations, and the Secrets of the CA and of the webhooks' path.\n\n" +
-			"It works while Postern is down. It annotates the namespace with " + registration.UninstalledAnnotation + ", so that no\n" +
-			"replica registers again, whenever it starts. To install Postern again, remove the annotation:\n" +
-			"kubectl annotate namespace " + defaultNamespace + " " + registration.UninstalledAnnotation + "-\n\n" +
+			"It works while Postern is down. It annotates the namespace with " + registration.UninstalledAnnotation + ", so that no " +
+			"replica registers again, whenever it starts. To install Postern again, remove the annotation:\n\n" +
+			"  kubectl annotate namespace " + defaultNamespace + " " + registration.UninstalledAnnotation + "-\n\n" +
 			"With --deployment, the annotation concerns only the replicas of that Deployment, which is about to be deleted.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,8 +70,8 @@ func (c *cluster) deleteSecrets(ctx context.Context, namespace string, out io.Wr
 	return nil
 }
 
-// deploymentUID returns the UID of a Deployment. It is empty if no Deployment is named. A Deployment that does not exist
-// has no replicas, so any text that is no UID of another Deployment suffices.
+// deploymentUID returns the UID of a Deployment, or "" if name is empty. For a Deployment that does not exist it
+// returns a text that is not the UID of any Deployment, because there are no replicas to stop.
 func (c *cluster) deploymentUID(ctx context.Context, namespace, name string) (string, error) {
 	if name == "" {
 		return "", nil

@@ -7,6 +7,8 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -17,7 +19,7 @@ type versionInfo struct {
 	Commit    string `json:"gitCommit,omitempty"`
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
-	// Libraries is the version of k8s.io/apiserver, v0.N for Kubernetes 1.N.
+	// Libraries is the version of the library k8s.io/apiserver, which is v0.N for Kubernetes 1.N.
 	Libraries string `json:"kubernetesLibraries,omitempty"`
 }
 
@@ -28,7 +30,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format == outputJSON {
+			if format.value == outputJSON {
 				return printJSON(cmd.OutOrStdout(), currentVersion())
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "postern %s\n", currentVersion().short())
@@ -70,33 +72,37 @@ func posternVersion() string {
 	return "unknown"
 }
 
-// output is the value of --output.
-type output string
+// output is the value of --output, one of formats. It is empty if the flag is not set.
+type output struct {
+	value   string
+	formats []string
+}
 
 const (
-	outputText output = ""
-	outputJSON output = "json"
+	outputJSON = "json"
+	outputName = "name"
 )
 
-func (o *output) String() string { return string(*o) }
+func (o *output) String() string { return o.value }
 
 // Type is the name of the value in the help.
 func (o *output) Type() string { return "format" }
 
 // Set checks the value of the flag.
 func (o *output) Set(value string) error {
-	switch output(value) {
-	case outputText, outputJSON:
-		*o = output(value)
-		return nil
+	if value != "" && !slices.Contains(o.formats, value) {
+		return errors.New("want " + strings.Join(o.formats, " or "))
 	}
-	return errors.New("want json")
+	o.value = value
+	return nil
 }
 
-func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().VarP(o, "output", "o", "Output format: json, or a text for people if not set.")
+// addFlag defines the flag --output for JSON and further formats.
+func (o *output) addFlag(cmd *cobra.Command, further ...string) {
+	o.formats = append([]string{outputJSON}, further...)
+	cmd.Flags().VarP(o, "output", "o", "Output format: "+strings.Join(o.formats, " or ")+", or a text for people if not set.")
 	// Registering fails only for a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", values(string(outputJSON)))
+	_ = cmd.RegisterFlagCompletionFunc("output", values(o.formats...))
 }
 
 func printJSON(out io.Writer, v any) error {
