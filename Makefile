@@ -218,7 +218,7 @@ soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creat
 
 .PHONY: bench
 bench: ## The cost of a request, beside other webhooks, into docs/performance.md [BENCH_FLAGS=-quick]
-	go run -C test/bench . $(or $(BENCH_FLAGS),-docs=../../docs)
+	go run -C test/bench $(WITH_SOURCES) . $(or $(BENCH_FLAGS),-docs=../../docs)
 
 ##@ Release
 
