@@ -52,7 +52,7 @@ REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodS
 BUILT_PLUGINS := $$(bin/postern plugins -o name | paste -sd, -)
 
 # Tests of a control plane mostly wait, so more of them run at the same time than there are processors. Each has its own.
-E2E_FLAGS := -p 2 -parallel 3 -timeout 30m
+E2E_FLAGS := -p 1 -parallel 4 -timeout 30m
 
 # Ignore a go.work in a parent folder.
 export GOWORK := off
@@ -219,7 +219,7 @@ soak: ## Ten rollouts, ten CA rotations and five kills under a load of 200 creat
 
 .PHONY: bench
 bench: ## The cost of a request, beside other webhooks, into docs/performance.md [BENCH_FLAGS=-quick]
-	go run -C test/bench . $(or $(BENCH_FLAGS),-docs=../../docs)
+	go run -C test/bench $(WITH_SOURCES) . $(or $(BENCH_FLAGS),-docs=../../docs)
 
 ##@ Release
 

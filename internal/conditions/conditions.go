@@ -160,6 +160,11 @@ func Match(ctx context.Context, webhooks []*Webhook, ar *admissionv1.AdmissionRe
 	if err != nil {
 		return Result{}, err
 	}
+	return MatchDecoded(ctx, webhooks, r, authz)
+}
+
+// MatchDecoded is Match for a request that is decoded already.
+func MatchDecoded(ctx context.Context, webhooks []*Webhook, r *Request, authz authorizer.UnconditionalAuthorizer) (Result, error) {
 	var all Result
 	var errs []error
 	for _, w := range webhooks {

@@ -67,6 +67,7 @@ type member struct {
 // TestFleetQuota runs a hub and two clusters, each with two replicas of Postern and with many clients.
 func TestFleetQuota(t *testing.T) {
 	t.Parallel()
+	suite.Alone(t)
 	f := startFleet(t)
 	t.Run("exactly the limit, while the hub is stopped and a Postern is killed", f.fill)
 	t.Run("kubectl", f.columns)

@@ -156,6 +156,7 @@ func (l *mixedLoad) stop(t *testing.T) {
 // old replicas serve the paths of these families, and admit.
 func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
 	t.Parallel()
+	suite.Alone(t)
 	c := suite.Lend(t)
 	proxy := e2e.StartProxy(t)
 	o := behind(proxy, alwaysPull("--failure-policy=Fail", "--shutdown-delay-duration=2s", "--shutdown-connections-duration=20s"))
@@ -191,6 +192,7 @@ func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
 // must not be denied by a replica with the plugin.
 func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
 	t.Parallel()
+	suite.Alone(t)
 	c := suite.Lend(t)
 	proxy := e2e.StartProxy(t)
 	without := behind(proxy, e2e.Options{Plugins: []string{"PodNodeSelector"}, Flags: []string{"--failure-policy=Fail", "--shutdown-delay-duration=2s", "--shutdown-connections-duration=20s"}})

@@ -38,6 +38,7 @@ const (
 // server that does not run ResourceQuota. Many clients create pods at the same time.
 func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
 	t.Parallel()
+	suite.Alone(t)
 	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: []string{"--disable-admission-plugins=ResourceQuota"}})
 	replicas := startQuotaReplicas(t, c, "--api-server-plugins=none", "--admission-control-config-file="+quotaConfiguration(t, "charge"))
 
@@ -62,6 +63,7 @@ func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
 // server that also runs ResourceQuota. No object is charged twice.
 func TestQuotaIsCheckedBesideTheAPIServer(t *testing.T) {
 	t.Parallel()
+	suite.Alone(t)
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
 	replicas := startQuotaReplicas(t, c)
 	q := newQuota(t, c, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(quotaPods, resource.DecimalSI)})

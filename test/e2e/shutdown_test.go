@@ -28,6 +28,7 @@ const (
 // be mutated, and no pod may be denied.
 func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
 	t.Parallel()
+	suite.Alone(t)
 	for _, test := range []struct {
 		name, protocol string
 		service        bool

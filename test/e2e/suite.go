@@ -23,6 +23,8 @@ import (
 type Suite struct {
 	options controlplane.Options
 
+	alone sync.Mutex // held by a test that keeps the processors busy
+
 	mu sync.Mutex
 	// free holds the control planes that no test uses.
 	free []*Cluster
@@ -100,6 +102,14 @@ func (s *Suite) Lend(tb testing.TB) *Cluster {
 	})
 	c.install(tb)
 	return c
+}
+
+// Alone returns when no other test that called Alone runs. A test calls it before Lend if its clients keep the processors
+// busy: several such tests at the same time slow each other down until requests time out.
+func (s *Suite) Alone(tb testing.TB) {
+	tb.Helper()
+	s.alone.Lock()
+	tb.Cleanup(s.alone.Unlock)
 }
 
 // take takes a free control plane, or returns nil.
