@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/postern-dev/postern/internal/backend"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -20,19 +20,22 @@ import (
 // not answer.
 const callTimeout = 2 * time.Second
 
-// NewHub returns a client for the hub in a kubeconfig. A relative path in the kubeconfig is relative to its folder.
+// maxAnswer bounds an answer of the hub, in bytes. An object in etcd has at most 1.5 MiB.
+const maxAnswer = 64 << 20
+
+// NewHub returns a client for the hub in a kubeconfig.
 func NewHub(kubeconfig, userAgent string) (*Quotas, error) {
-	raw, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}).Load()
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*raw, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	config, err := backend.Kubeconfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.Timeout, config.QPS, config.UserAgent = callTimeout, -1, userAgent
 	config.WarningHandler = rest.NoWarnings{}
-	client, err := dynamic.NewForConfig(config)
+	httpClient, err := backend.NewClient(config, backend.Limit{Bytes: maxAnswer})
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, err
 	}

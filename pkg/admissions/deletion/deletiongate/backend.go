@@ -48,8 +48,6 @@ type backend struct {
 }
 
 func newBackend(client *http.Client, url string, timeout time.Duration, open bool) *backend {
-	// A redirect would send the client certificate to another server. It is an answer other than 200.
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &backend{client: client, url: url, timeout: timeout, open: open, slots: make(chan struct{}, maxConcurrent)}
 }
 
@@ -113,14 +111,12 @@ func (b *backend) post(ctx context.Context, q *deletionv1alpha1.Request, body []
 		return nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	text, err := io.ReadAll(resp.Body)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the backend answered with code %d", resp.StatusCode)
-	case len(text) > maxAnswer:
-		return nil, errors.New("the answer is too large")
 	}
 	var review deletionv1alpha1.DeletionReview
 	if err := json.Unmarshal(text, &review); err != nil {

@@ -2,7 +2,6 @@ package deletiongate
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -14,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	servers "github.com/postern-dev/postern/internal/backend"
 	"github.com/postern-dev/postern/internal/kinds/namespacenames"
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -167,9 +166,6 @@ func (c backendConfig) load(field string) (*backend, error) {
 		return nil, admit.InvalidField(field+".timeoutSeconds", "%d is not between 1 and %d", s, longestTimeout)
 	}
 	source, config, err := c.restConfig()
-	if err == nil {
-		err = checkCertificate(config.TLSClientConfig)
-	}
 	if err != nil {
 		return nil, admit.InvalidField(field+"."+source, "%w", err)
 	}
@@ -177,17 +173,14 @@ func (c backendConfig) load(field string) (*backend, error) {
 	if err != nil || at.Scheme != "https" || at.Host == "" {
 		return nil, admit.InvalidField(field+"."+source, "the address %q does not begin with https://", config.Host)
 	}
-	// The bound on concurrent requests limits the rate.
-	config.QPS = -1
-	client, err := rest.HTTPClientFor(config)
+	client, err := servers.NewClient(config, servers.Limit{Bytes: maxAnswer})
 	if err != nil {
 		return nil, admit.InvalidField(field+"."+source, "%w", err)
 	}
 	return newBackend(client, at.String(), time.Duration(c.TimeoutSeconds)*time.Second, c.FailurePolicy == failOpen), nil
 }
 
-// restConfig returns the client configuration and the field that it comes from. client-go reloads certificates from
-// their files.
+// restConfig returns the client configuration and the field that it comes from.
 func (c backendConfig) restConfig() (string, *rest.Config, error) {
 	if (c.KubeConfigFile == "") == (c.URL == "") {
 		return "url", nil, errors.New("want either url or kubeConfigFile")
@@ -200,26 +193,8 @@ func (c backendConfig) restConfig() (string, *rest.Config, error) {
 	if c.CAFile != "" || c.ClientCertificateFile != "" || c.ClientKeyFile != "" {
 		return "kubeConfigFile", nil, errors.New("caFile, clientCertificateFile and clientKeyFile belong to url")
 	}
-	raw, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.KubeConfigFile}).Load()
-	if err != nil {
-		return "kubeConfigFile", nil, err
-	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*raw, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	config, err := servers.Kubeconfig(c.KubeConfigFile)
 	return "kubeConfigFile", config, err
-}
-
-// checkCertificate reads the client certificate, so that a mistake stops the start. client-go reads it when it connects.
-func checkCertificate(c rest.TLSClientConfig) error {
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		return errors.New("a client certificate needs a certificate and a key")
-	}
-	if c.CertFile == "" {
-		return nil
-	}
-	if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
-		return fmt.Errorf("client certificate %s with key %s: %w", c.CertFile, c.KeyFile, err)
-	}
-	return nil
 }
 
 // retryAfter returns the shortest Retry-After of some gates, in seconds.

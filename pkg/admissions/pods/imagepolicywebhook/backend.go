@@ -2,10 +2,7 @@ package imagepolicywebhook
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -17,7 +14,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	servers "github.com/postern-dev/postern/internal/backend"
 )
 
 const (
@@ -28,9 +26,8 @@ const (
 	// closedIdle is the text of an error of net/http that is not exported: the backend closed an idle connection while
 	// the request was sent on it. net/http repeats only requests without a body.
 	closedIdle = "http: server closed idle connection"
-	retryAfter = "Retry-After"
-	// maxRedirects is the limit of net/http.
-	maxRedirects = 10
+	// maxStatus is the limit for the part of an answer that does not repeat the review, in bytes.
+	maxStatus = 64 << 10
 )
 
 // backend is a client of the server that reviews images.
@@ -42,7 +39,7 @@ type backend struct {
 // newBackend returns a client for the server in a kubeconfig. Unlike kube-apiserver, it does not fall back to the API
 // server of its pod if the kubeconfig is empty.
 func newBackend(kubeconfig string, backoff time.Duration) (*backend, *rest.Config, error) {
-	config, err := loadKubeconfig(kubeconfig)
+	config, err := servers.Kubeconfig(kubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,36 +55,15 @@ func newBackend(kubeconfig string, backoff time.Duration) (*backend, *rest.Confi
 	config.QPS = -1
 	// The backend must not write into Postern's log.
 	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
-	client, err := rest.HTTPClientFor(config)
+	client, err := servers.NewClient(config, servers.Limit{Bytes: maxStatus, PerByteSent: 4})
 	if err != nil {
 		return nil, nil, err
 	}
-	client.CheckRedirect = checkRedirect
 	restClient, err := rest.UnversionedRESTClientForConfigAndClient(config, client)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &backend{client: restClient, backoff: backoff}, config, nil
-}
-
-// loadKubeconfig reads a kubeconfig. A relative path in it is relative to its folder. client-go reads the client
-// certificate when it connects; loadKubeconfig reads it too, so that a mistake stops the start.
-func loadKubeconfig(file string) (*rest.Config, error) {
-	raw, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: file}).Load()
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*raw, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	if config.CertFile != "" && config.KeyFile != "" {
-		if _, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile); err != nil {
-			return nil, fmt.Errorf("client certificate %s with key %s: %w", config.CertFile, config.KeyFile, err)
-		}
-	}
-	return config, nil
 }
 
 // review sends a review until the backend answers it. A retry must fit into the deadline of the context. It returns the
@@ -156,55 +132,4 @@ func statusOf(result rest.Result) (*imagepolicyv1alpha1.ImageReviewStatus, error
 		return nil, err
 	}
 	return &review.Status, nil
-}
-
-// checkRedirect follows redirects to the same server. kube-apiserver's plugin also follows redirects to other servers,
-// and sends them the review and the credentials.
-func checkRedirect(req *http.Request, via []*http.Request) error {
-	switch first := via[0].URL; {
-	case req.URL.Scheme != first.Scheme || !strings.EqualFold(req.URL.Host, first.Host):
-		return fmt.Errorf("redirected to another server, %s://%s", req.URL.Scheme, req.URL.Host)
-	case len(via) >= maxRedirects:
-		return fmt.Errorf("stopped after %d redirects", maxRedirects)
-	}
-	return nil
-}
-
-// bounded limits the size of answers, and the rate of retries to one per second. An answer may repeat the review, so its limit
-// depends on the size of the request.
-type bounded struct{ next http.RoundTripper }
-
-// maxStatus is the limit for the part of an answer that does not repeat the review, in bytes.
-const maxStatus = 64 << 10
-
-func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := b.next.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	// client-go does not report this header, although it asks for a retry.
-	if resp.Header.Get(retryAfter) == "0" {
-		resp.Header.Set(retryAfter, "1")
-	}
-	resp.Body = &limitedBody{ReadCloser: resp.Body, left: maxStatus + 4*max(req.ContentLength, 0)}
-	return resp, nil
-}
-
-// WrappedRoundTripper lets client-go find the transport.
-func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
-
-var errTooLarge = errors.New("the answer of the image policy backend is too large")
-
-// limitedBody fails if the body has more than left bytes.
-type limitedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-func (l *limitedBody) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p)
-	if l.left -= int64(n); l.left < 0 {
-		return 0, errTooLarge
-	}
-	return n, err
 }

@@ -67,7 +67,7 @@ func newVerdicts(b *backend, s settings, c clock.PassiveClock, registered time.D
 	return &verdicts{
 		backend: b, allowTTL: s.allowTTL, denyTTL: s.denyTTL, cached: cache.NewLRUExpireCacheWithClock(cacheSize, c),
 		reviewTime: registered - min(registered*3/10, maxReserve),
-		waiting: make(chan struct{}, maxWaiting), asked: map[key]*question{},
+		waiting:    make(chan struct{}, maxWaiting), asked: map[key]*question{},
 	}
 }
 

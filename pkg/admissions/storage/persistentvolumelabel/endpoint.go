@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	kjson "sigs.k8s.io/json"
@@ -39,7 +36,7 @@ const (
 type endpointConfig struct {
 	URL string `json:"url"`
 	// CAFile holds the CA certificates that verify the server. If it is unset, the CAs of the system are
-	// used. TokenFile is read for each request to the endpoint.
+	// used.
 	CAFile    string `json:"caFile"`
 	TokenFile string `json:"tokenFile"`
 	// The durations have Go's format: 500ms, 2s, 10m.
@@ -54,7 +51,6 @@ type endpointConfig struct {
 type endpoint struct {
 	url           *url.URL
 	client        *http.Client
-	tokenFile     string
 	timeout       time.Duration
 	ttl, emptyTTL time.Duration
 	ignore        bool
@@ -62,16 +58,13 @@ type endpoint struct {
 }
 
 func newEndpoint(c endpointConfig, clock clock.PassiveClock) (*endpoint, error) {
-	e := &endpoint{tokenFile: c.TokenFile, ignore: c.OnError == "Ignore", answers: cache.NewLRUExpireCacheWithClock(answerCount, clock)}
+	e := &endpoint{ignore: c.OnError == "Ignore", answers: cache.NewLRUExpireCacheWithClock(answerCount, clock)}
 	var err error
 	if e.url, err = c.parseURL(); err != nil {
 		return nil, err
 	}
 	if e.client, err = c.client(); err != nil {
 		return nil, err
-	}
-	if _, err := e.token(); err != nil {
-		return nil, admit.InvalidField("tokenFile", "%w", err)
 	}
 	for _, d := range []struct {
 		field, text, otherwise string
@@ -110,25 +103,14 @@ func (c *endpointConfig) parseURL() (*url.URL, error) {
 }
 
 func (c *endpointConfig) client() (*http.Client, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, admit.InvalidField("caFile", "%w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, admit.InvalidField("caFile", "there is no certificate in %s", c.CAFile)
-		}
+	if err := backend.CheckCA(c.CAFile); err != nil {
+		return nil, admit.InvalidField("caFile", "%w", err)
 	}
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
-			IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: answerSize,
-		},
-		// The endpoint must not redirect the request, and with it the token, to another server.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	if err := backend.CheckToken(c.TokenFile); err != nil {
+		return nil, admit.InvalidField("tokenFile", "%w", err)
+	}
+	config := &rest.Config{Host: c.URL, BearerTokenFile: c.TokenFile, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CAFile}}
+	return backend.NewClient(config, backend.Limit{Bytes: answerSize})
 }
 
 // labels returns the labels that the endpoint gives a volume, or nil if it knows none.
@@ -174,12 +156,8 @@ func (e *endpoint) ask(ctx context.Context, id identity) (map[string]string, err
 		return nil, err
 	}
 	resp, err := e.client.Do(req)
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		// Only the administrator may see the URL.
-		err = wrapped.Err
-	}
 	if err != nil {
-		return nil, fmt.Errorf("asking the endpoint: %w", err)
+		return nil, fmt.Errorf("asking the endpoint: %w", backend.WithoutURL(err))
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
@@ -206,38 +184,15 @@ func (e *endpoint) question(ctx context.Context, id identity) (*http.Request, er
 		return nil, fmt.Errorf("making the question: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
-	token, err := e.token()
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	return req, err
-}
-
-// token returns the token in the file, or "" if no file is configured.
-func (e *endpoint) token() (string, error) {
-	if e.tokenFile == "" {
-		return "", nil
-	}
-	data, err := os.ReadFile(e.tokenFile)
-	if err != nil {
-		return "", fmt.Errorf("reading the token: %w", err)
-	}
-	token := strings.TrimSpace(string(data))
-	if token == "" || strings.ContainsAny(token, "\r\n") {
-		return "", fmt.Errorf("reading the token: want one line in %s", e.tokenFile)
-	}
-	return token, nil
+	return req, nil
 }
 
 // answerIn decodes an answer. Unknown content is an error, so that a mistake of the endpoint is not mistaken
 // for a volume without a place.
 func answerIn(body io.Reader) (map[string]string, error) {
-	data, err := io.ReadAll(io.LimitReader(body, answerSize+1))
+	data, err := io.ReadAll(body)
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of the endpoint: %w", err)
-	}
-	if len(data) > answerSize {
-		return nil, fmt.Errorf("the answer of the endpoint is longer than %d bytes", answerSize)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil

@@ -93,7 +93,7 @@ func TestAnswers(t *testing.T) {
 		"zones with a hole":          {answers(200, `{"zone": "a____b"}`), fails(`the answer of the endpoint: zone: got "a____b", want zones with __ between them`)},
 		"a label nobody can have":    {answers(200, `{"labels": {"a": "`+strings.Repeat("x", 64)+`"}}`), fails(`the answer of the endpoint: labels[a]: got "` + strings.Repeat("x", 64) + `", which is no value of a label: must be no more than 63 bytes`)},
 		"as much as it may be":       {answers(200, `{"zone": "a"}`+strings.Repeat(" ", 64<<10-13)), inA},
-		"more than it may be":        {answers(200, `{"zone": "a"}`+strings.Repeat(" ", 64<<10-12)), fails("the answer of the endpoint is longer than 65536 bytes")},
+		"more than it may be":        {answers(200, `{"zone": "a"}`+strings.Repeat(" ", 64<<10-12)), fails("reading the answer of the endpoint: the answer is too large: it has more than 65536 bytes")},
 		"less than it says it would": {truncated, fails("reading the answer of the endpoint: unexpected EOF")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/internal/backend"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -42,7 +43,7 @@ type PrometheusConfig struct {
 	CAFile string `json:"caFile"`
 	// ServerName is the name in the certificate of the server, if it is not the host of the URL.
 	ServerName string `json:"serverName"`
-	// CertFile and KeyFile are a client certificate. They and the token are read again when they change.
+	// CertFile and KeyFile are a client certificate.
 	CertFile        string `json:"certFile"`
 	KeyFile         string `json:"keyFile"`
 	BearerTokenFile string `json:"bearerTokenFile"`
@@ -79,15 +80,11 @@ type prometheus struct {
 // NewPrometheus returns a Source that asks a server. Percentile is from 0 to 100, and timeout bounds one query. An error
 // is an *admit.ConfigError. NewPrometheus does not connect to the server.
 func NewPrometheus(c PrometheusConfig, percentile int64, timeout time.Duration) (Source, error) {
-	transport, err := c.transport()
+	httpClient, err := c.client()
 	if err != nil {
 		return nil, err
 	}
-	client, err := api.NewClient(api.Config{Address: c.URL, Client: &http.Client{
-		Transport: bounded{transport},
-		// The server must not redirect the query, and with it the token, to another server.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}})
+	client, err := api.NewClient(api.Config{Address: c.URL, Client: httpClient})
 	if err != nil {
 		return nil, admit.InvalidField("url", "%w", err)
 	}
@@ -112,9 +109,8 @@ func NewPrometheus(c PrometheusConfig, percentile int64, timeout time.Duration) 
 	return p, nil
 }
 
-// transport checks the configuration of the connection. client-go reads certificates and tokens again when their files
-// change.
-func (c *PrometheusConfig) transport() (http.RoundTripper, error) {
+// client checks the configuration of the connection.
+func (c *PrometheusConfig) client() (*http.Client, error) {
 	u, err := url.Parse(c.URL)
 	switch {
 	case err != nil:
@@ -130,26 +126,14 @@ func (c *PrometheusConfig) transport() (http.RoundTripper, error) {
 	case u.Scheme == "http" && (c.CAFile != "" || c.CertFile != "" || c.ServerName != ""):
 		return nil, admit.InvalidField("url", "caFile, certFile, keyFile and serverName want an https URL")
 	}
-	transport, err := rest.TransportFor(&rest.Config{
+	client, err := backend.NewClient(&rest.Config{
 		Host: c.URL, BearerTokenFile: c.BearerTokenFile,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, ServerName: c.ServerName},
-	})
+	}, backend.Limit{Bytes: maxAnswer})
 	if err != nil {
 		return nil, admit.InvalidField("", "%w", err)
 	}
-	return transport, nil
-}
-
-// bounded bounds the bodies of answers.
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
-	return resp, nil
+	return client, nil
 }
 
 // Percentile implements Source. It asks for the usage only if there are samples.

@@ -1,5 +1,3 @@
-// Package backend connects plugins to servers of the administrator: it reads kubeconfigs, certificates and tokens, limits
-// answers, and knows which errors a user can cause.
 package backend
 
 import (
