@@ -31,9 +31,9 @@ const (
 
 // Weigh returns the number of bytes of memory that deciding a request takes. An object
 // that is too large to be decoded takes none.
-func (d *Decoder) Weigh(ar *admissionv1.AdmissionRequest) int64 {
+func Weigh(ar *admissionv1.AdmissionRequest) int64 {
 	gvk := schema.GroupVersionKind(ar.Kind)
-	return (d.weight(ar.Object.Raw, gvk)*(decodedShare+copiedShare) + d.weight(ar.OldObject.Raw, gvk)*decodedShare) / wholeShare
+	return (weight(ar.Object.Raw, gvk)*(decodedShare+copiedShare) + weight(ar.OldObject.Raw, gvk)*decodedShare) / wholeShare
 }
 
 // Bound returns a bound on Weigh for the request in the text of a review, which takes next to no time.
@@ -41,12 +41,12 @@ func Bound(review []byte) int64 {
 	return most(review) * (decodedShare + copiedShare) / wholeShare
 }
 
-func (d *Decoder) weight(raw []byte, gvk schema.GroupVersionKind) int64 {
+func weight(raw []byte, gvk schema.GroupVersionKind) int64 {
 	if n := most(raw); n <= smallFootprint {
 		return n
 	}
 	t := typeOf(gvk)
-	n := d.meter.Of(raw, t)
+	n := footprint.Of(raw, t)
 	if n > footprint.Limit(t) {
 		return 0
 	}
@@ -62,13 +62,13 @@ func most(raw []byte) int64 {
 // bound returns a RequestEntityTooLarge error for an object that takes more memory than
 // any object that an API server can store. A type makes hundreds of bytes of the three
 // bytes of {} and a comma, so a few megabytes of text could take all memory.
-func (d *Decoder) bound(raw []byte, gvk schema.GroupVersionKind) error {
+func bound(raw []byte, gvk schema.GroupVersionKind) error {
 	t := typeOf(gvk)
 	limit := footprint.Limit(t)
 	if most(raw) <= limit {
 		return nil
 	}
-	if n := d.meter.Of(raw, t); n > limit {
+	if n := footprint.Of(raw, t); n > limit {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"a %s of %d bytes would take %d MiB of memory, and none that can be stored takes more than %d MiB", gvk.Kind, len(raw), n>>20, limit>>20))
 	}

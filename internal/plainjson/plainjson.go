@@ -10,6 +10,7 @@ package plainjson
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"reflect"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/postern-dev/postern/internal/jsontype"
 	"github.com/postern-dev/postern/internal/quantities"
 )
 
@@ -49,9 +51,8 @@ func UnmarshalReview(text []byte, review *admissionv1.AdmissionReview, objectFor
 	return d.all(review)
 }
 
-// decoder decodes one text. It writes through pointers to the fields of a value, at the offsets that package reflect
-// reported for the type: a reflect.Value for each field takes more time than all else. A pointer is always to a variable
-// of the type of its plan.
+// decoder decodes one text. It writes through pointers to the fields of a value, at the offsets in its
+// jsontype.Type.
 type decoder struct {
 	reader
 	strings strings.Builder
@@ -63,68 +64,83 @@ type decoder struct {
 // all decodes the whole text.
 func (d *decoder) all(v any) bool {
 	to := reflect.ValueOf(v)
-	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(d.in)
+	return d.value(jsontype.Of(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(d.in)
 }
 
 // value decodes the value that follows. Its methods return false if the text is not plain.
-func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
+func (d *decoder) value(t *jsontype.Type, to unsafe.Pointer) bool {
 	c := d.next()
-	if c == 'n' && p.form != own {
+	if c == 'n' && t.Form != jsontype.Own {
 		// A value that is not decoded twice is zero already.
 		return d.literal("null")
 	}
-	switch p.form {
-	case text:
+	switch t.Form {
+	case jsontype.Text:
 		s, ok := d.text(c)
 		*(*string)(to) = s
 		return ok
-	case boolean:
+	case jsontype.Bool:
 		*(*bool)(to) = c == 't'
 		return c == 't' && d.literal("true") || c == 'f' && d.literal("false")
-	case integer:
+	case jsontype.Int:
 		n, ok := d.integer()
-		return ok && setInteger(p.size, to, n)
-	case pointer:
-		elem := p.elem.allocate()
+		return ok && setInteger(t.Size, to, n)
+	case jsontype.Pointer:
+		elem := t.Elem.New()
 		*(*unsafe.Pointer)(to) = elem
-		return d.value(p.elem, elem)
-	case structure:
-		return c == '{' && d.structure(p, to)
-	case list:
-		return c == '[' && d.list(p, to)
-	case texts:
+		return d.value(t.Elem, elem)
+	case jsontype.Struct:
+		if !t.IsExact {
+			return d.other(t, to)
+		}
+		return c == '{' && d.structure(t, to)
+	case jsontype.List:
+		return c == '[' && d.list(t, to)
+	case jsontype.Texts:
 		return c == '{' && d.texts((*map[string]string)(to))
-	case resources:
+	case jsontype.Resources:
 		return c == '{' && d.resources((*corev1.ResourceList)(to))
-	case either:
-		return d.either(c, (*intstr.IntOrString)(to))
-	case instant:
+	case jsontype.Map:
+		return c == '{' && d.mapping(t, t.At(to))
+	case jsontype.Extension:
+		extension := (*runtime.RawExtension)(to)
+		return c == '{' && d.isReview && d.objectFor != nil && d.object(extension) || d.raw(&extension.Raw)
+	case jsontype.Fields:
+		var text []byte
+		ok := d.raw(&text)
+		(*metav1.FieldsV1)(to).SetRawBytes(text)
+		return ok
+	case jsontype.Quantity:
+		return d.quantity((*resource.Quantity)(to))
+	case jsontype.Time:
 		return d.instant(c, (*metav1.Time)(to))
-	case mapping:
-		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
-	case raw:
-		return d.raw(c, p, to)
-	case own:
-		start := d.at
-		return d.skip() && p.unmarshal(d.in[start:d.at:d.at], to) == nil
+	case jsontype.Either:
+		return d.either(c, (*intstr.IntOrString)(to))
 	default:
-		start := d.at
-		return d.skip() && kjson.UnmarshalCaseSensitivePreserveInts(d.in[start:d.at:d.at], reflect.NewAt(p.typ, to).Interface()) == nil
+		return d.other(t, to)
 	}
 }
 
-// raw reads a value that begins with c, into a struct that takes its text.
-func (d *decoder) raw(c byte, p *plan, to unsafe.Pointer) bool {
-	if c == '{' && d.isReview && d.objectFor != nil && p.isExtension && d.object((*runtime.RawExtension)(to)) {
-		return true
+// other leaves a value to its type, or to sigs.k8s.io/json.
+func (d *decoder) other(t *jsontype.Type, to unsafe.Pointer) bool {
+	start := d.at
+	if !d.skip() {
+		return false
 	}
+	text, v := d.in[start:d.at:d.at], reflect.NewAt(t.Go, to)
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](v); ok && t.Go.Name() != "" {
+		return u.UnmarshalJSON(text) == nil
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(text, v.Interface()) == nil
+}
+
+// raw reads the text of a value.
+func (d *decoder) raw(to *[]byte) bool {
 	start := d.at
 	ok := d.skip()
-	text := d.in[start:d.at:d.at]
-	if !d.isReview {
-		text = bytes.Clone(text)
+	if *to = d.in[start:d.at:d.at]; !d.isReview {
+		*to = bytes.Clone(*to)
 	}
-	*(*[]byte)(unsafe.Add(to, p.raw)) = text
 	return ok
 }
 
@@ -138,7 +154,7 @@ func (d *decoder) object(to *runtime.RawExtension) bool {
 	}
 	d.isReview = false
 	v := reflect.ValueOf(obj)
-	ok := d.value(planOf(v.Type().Elem()), v.UnsafePointer())
+	ok := d.value(jsontype.Of(v.Type().Elem()), v.UnsafePointer())
 	d.isReview = true
 	if !ok {
 		d.reader = before
@@ -146,21 +162,6 @@ func (d *decoder) object(to *runtime.RawExtension) bool {
 	}
 	to.Raw, to.Object = d.in[before.at:d.at:d.at], obj
 	return true
-}
-
-// allocate returns a new variable of the type.
-func (p *plan) allocate() unsafe.Pointer {
-	switch {
-	case p.form == text:
-		return unsafe.Pointer(new(string))
-	case p.form == boolean:
-		return unsafe.Pointer(new(bool))
-	case p.form == integer && p.size == 8:
-		return unsafe.Pointer(new(int64))
-	case p.form == integer && p.size == 4:
-		return unsafe.Pointer(new(int32))
-	}
-	return reflect.New(p.typ).UnsafePointer()
 }
 
 // setInteger sets an integer of a size in bytes. It returns false if the number does not fit.
@@ -182,7 +183,7 @@ func setInteger(size uintptr, to unsafe.Pointer, n int64) bool {
 }
 
 // structure decodes an object into a struct. The fields of a struct are mostly in the order of the type.
-func (d *decoder) structure(p *plan, to unsafe.Pointer) bool {
+func (d *decoder) structure(t *jsontype.Type, to unsafe.Pointer) bool {
 	if !d.enter() {
 		return false
 	}
@@ -193,15 +194,15 @@ func (d *decoder) structure(p *plan, to unsafe.Pointer) bool {
 		if !ok {
 			return false
 		}
-		i := p.find(name, expected)
+		i := t.Find(name, expected)
 		if i < 0 {
 			if d.next(); !d.skip() {
 				return false
 			}
 			continue
 		}
-		f := &p.fields[i]
-		if seen.add(i) || !d.value(f.plan, unsafe.Add(to, f.offset)) {
+		f := &t.Fields[i]
+		if seen.add(i) || !d.value(f.Type, unsafe.Add(to, f.Offset)) {
 			return false
 		}
 		expected = i + 1
@@ -262,9 +263,8 @@ func (d *decoder) resources(to *corev1.ResourceList) bool {
 			return false
 		}
 		d.next()
-		start := d.at
 		var q resource.Quantity
-		if !d.skip() || quantities.Unmarshal(d.in[start:d.at:d.at], &q) != nil {
+		if !d.quantity(&q) {
 			return false
 		}
 		m[corev1.ResourceName(key)] = q
@@ -274,6 +274,12 @@ func (d *decoder) resources(to *corev1.ResourceList) bool {
 	}
 	*to = m
 	return d.leave('}')
+}
+
+// quantity decodes a quantity.
+func (d *decoder) quantity(to *resource.Quantity) bool {
+	start := d.at
+	return d.skip() && quantities.Unmarshal(d.in[start:d.at:d.at], to) == nil
 }
 
 // instant decodes a string into a time, as metav1.Time does.
@@ -288,22 +294,22 @@ func (d *decoder) instant(c byte, to *metav1.Time) bool {
 }
 
 // mapping decodes an object into a map with keys of a string type.
-func (d *decoder) mapping(p *plan, to reflect.Value) bool {
+func (d *decoder) mapping(t *jsontype.Type, to reflect.Value) bool {
 	if !d.enter() {
 		return false
 	}
-	m := reflect.MakeMap(p.typ)
+	m := reflect.MakeMap(t.Go)
 	n := 0
 	for first := true; d.more('}', first); first = false {
 		key, ok := d.key()
 		if !ok {
 			return false
 		}
-		item := reflect.New(p.elem.typ).Elem()
-		if !d.value(p.elem, item.Addr().UnsafePointer()) {
+		item := reflect.New(t.Elem.Go).Elem()
+		if !d.value(t.Elem, item.Addr().UnsafePointer()) {
 			return false
 		}
-		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), item)
+		m.SetMapIndex(reflect.ValueOf(key).Convert(t.Go.Key()), item)
 		if n++; m.Len() != n {
 			return false
 		}
