@@ -6,12 +6,10 @@ package footprint
 import (
 	"math/bits"
 	"reflect"
-)
 
-// Meter measures footprints. The zero value is ready for use, by several goroutines.
-type Meter struct {
-	shapes shapes
-}
+	"github.com/postern-dev/postern/internal/jsontype"
+	"github.com/postern-dev/postern/internal/rawjson"
+)
 
 const (
 	headerBytes = 16 // of a string or an interface
@@ -23,93 +21,106 @@ const (
 // Of returns the memory in bytes of a value of type t that is decoded from text. The text must be valid JSON.
 // Memory that is needed only during decoding does not count. If t is nil, the value is untyped, such as
 // map[string]any.
-func (m *Meter) Of(text []byte, t reflect.Type) int64 {
+func Of(text []byte, t reflect.Type) int64 {
 	if t == nil {
 		t = reflect.TypeFor[any]()
 	}
-	s := scan{text: text, shapes: &m.shapes}
-	s.value(t)
+	s := scan{Reader: rawjson.Reader{Text: text, MaxDepth: rawjson.MaxDepth}}
+	s.value(jsontype.Of(t))
 	return s.bytes + sizeOf(t)
 }
 
-// scan is one walk through a text. Its methods stop where the text ends, so that text
-// that is not valid has some footprint too.
+// scan is one walk through a text. Its methods return false where the text is not valid.
 type scan struct {
-	shapes *shapes
-	text   []byte
-	at     int
-	bytes  int64
+	rawjson.Reader
+
+	bytes int64
 }
 
 // value reads one value, and counts what it takes besides its place in its parent. A
 // nil type is for a value that is not decoded.
-func (s *scan) value(t reflect.Type) {
-	c := s.next()
-	for t != nil && t.Kind() == reflect.Pointer {
-		if t = t.Elem(); c != 'n' {
-			s.bytes += sizeOf(t)
+func (s *scan) value(t *jsontype.Type) bool {
+	c := s.Next()
+	for t != nil && t.Form == jsontype.Pointer {
+		if t = t.Elem; c != 'n' {
+			s.bytes += sizeOf(t.Go)
 		}
 	}
-	start := s.at
 	switch {
 	case t == nil:
-		s.skip()
-	case t.Kind() == reflect.Interface:
-		s.untyped(c)
-	case s.shapes.opaque(t):
-		s.skip()
-		s.bytes += int64(s.at - start)
+		return s.Skip()
+	case t.Go.Kind() == reflect.Interface:
+		return s.untyped(c)
+	case t.IsLeaf():
+		return s.text()
 	case c == '{':
-		s.object(t)
+		return s.object(t)
 	case c == '[':
-		s.array(t)
-	default:
-		s.skip()
-		if c == '"' {
-			s.bytes += int64(s.at - start)
-		}
+		return s.array(t)
+	case c == '"':
+		return s.text()
 	}
+	return s.Skip()
+}
+
+// text reads a value that takes as much as its text.
+func (s *scan) text() bool {
+	start := s.At
+	ok := s.Skip()
+	s.bytes += int64(s.At - start)
+	return ok
 }
 
 // untyped reads a value that is decoded into an interface.
-func (s *scan) untyped(c byte) {
-	start := s.at
+func (s *scan) untyped(c byte) bool {
 	switch c {
 	case '{':
-		s.object(reflect.TypeFor[map[string]any]())
+		return s.object(jsontype.Of(reflect.TypeFor[map[string]any]()))
 	case '[':
 		s.bytes += sliceBytes
-		s.array(reflect.TypeFor[[]any]())
+		return s.array(jsontype.Of(reflect.TypeFor[[]any]()))
 	case '"':
-		s.skip()
-		s.bytes += headerBytes + int64(s.at-start)
-	default:
-		s.skip()
-		s.bytes += numberBytes
+		s.bytes += headerBytes
+		return s.text()
 	}
+	s.bytes += numberBytes
+	return s.Skip()
 }
 
 // object reads an object into a struct or a map. Of any other type, which is an
 // error when it is decoded, the members are skipped.
-func (s *scan) object(t reflect.Type) {
-	fields := s.shapes.fields(t)
+func (s *scan) object(t *jsontype.Type) bool {
+	isMap := t.Go.Kind() == reflect.Map
 	members := 0
-	for s.open(); s.more('}'); {
-		name := s.name()
-		switch t.Kind() {
-		case reflect.Struct:
-			s.value(fields.named(name))
-		case reflect.Map:
-			members++
+	ok := s.Enter()
+	for ok && s.More('}', members == 0) {
+		var name rawjson.Value
+		if name, ok = s.Key(); !ok {
+			break
+		}
+		members++
+		switch {
+		case t.Form == jsontype.Struct:
+			ok = s.value(typeOf(t, name))
+		case isMap:
 			s.bytes += int64(len(name))
-			s.value(t.Elem())
+			ok = s.value(t.Elem)
 		default:
-			s.value(nil)
+			ok = s.Skip()
 		}
 	}
-	if t.Kind() == reflect.Map {
-		s.bytes += mapBytes + slots(members)*(sizeOf(t.Key())+sizeOf(t.Elem())+1)
+	if isMap {
+		s.bytes += mapBytes + slots(members)*(sizeOf(t.Go.Key())+sizeOf(t.Go.Elem())+1)
 	}
+	return ok && s.Leave('}')
+}
+
+// typeOf returns the type of the field with a name that is still in quotes, or nil.
+func typeOf(t *jsontype.Type, quoted rawjson.Value) *jsontype.Type {
+	if f := t.Named(quoted.Text()); f != nil {
+		return f.Type
+	}
+	return nil
 }
 
 func sizeOf(t reflect.Type) int64 {
@@ -130,18 +141,20 @@ func slots(n int) int64 {
 
 // array reads an array into a slice. Its items have places of their own even where
 // they are null.
-func (s *scan) array(t reflect.Type) {
-	var item reflect.Type
-	if t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
-		item = t.Elem()
+func (s *scan) array(t *jsontype.Type) bool {
+	var item *jsontype.Type
+	if t.Form == jsontype.List || t.Go.Kind() == reflect.Array {
+		item = t.Elem
 	}
 	items := 0
-	for s.open(); s.more(']'); {
+	ok := s.Enter()
+	for ok && s.More(']', items == 0) {
 		items++
-		s.value(item)
+		ok = s.value(item)
 	}
-	if t.Kind() == reflect.Slice && items > 0 {
+	if t.Form == jsontype.List && items > 0 {
 		// The decoder begins with four places.
-		s.bytes += int64(max(items, 4)) * sizeOf(item)
+		s.bytes += int64(max(items, 4)) * sizeOf(item.Go)
 	}
+	return ok && s.Leave(']')
 }

@@ -46,7 +46,6 @@ func live(make func() any) int64 {
 // little more than that memory.
 func TestOf(t *testing.T) {
 	pod, role, untyped := reflect.TypeFor[corev1.Pod](), reflect.TypeFor[rbacv1.Role](), reflect.Type(nil)
-	m := &footprint.Meter{}
 	for _, c := range []struct {
 		name string
 		t    reflect.Type
@@ -81,7 +80,7 @@ func TestOf(t *testing.T) {
 			}
 			return v
 		})
-		got := m.Of(c.text, c.t)
+		got := footprint.Of(c.text, c.t)
 		if ratio := float64(got) / float64(actual); ratio < 0.65 || ratio > 1.8 {
 			t.Errorf("%s: got %d bytes, %.2f of the %d that it takes", c.name, got, ratio, actual)
 		}
@@ -91,18 +90,17 @@ func TestOf(t *testing.T) {
 
 // TestWhatIsNotDecoded covers text that decoding ignores.
 func TestWhatIsNotDecoded(t *testing.T) {
-	m := &footprint.Meter{}
 	pod := reflect.TypeFor[corev1.Pod]()
 	for name, text := range map[string]string{
 		"nothing": "", "null": "null", "an empty pod": "{}", "an unknown field": `{"specs":{"containers":[{},{},{}]},"x":[[1,"]"],{"a":"\\\""}]}`,
 		"the wrong case": `{"Spec":{"Containers":[{}]}}`, "no list": `{"spec":{"containers":{"a":1}}}`, "half of one": `{"spec":{"containers":[{"na`,
 		"nested": strings.Repeat("[", 9000), "a field that is not decoded": `{"TypeMeta":{}}`,
 	} {
-		if got := m.Of([]byte(text), pod) - int64(pod.Size()); got < 0 || got > 4*408 {
+		if got := footprint.Of([]byte(text), pod) - int64(pod.Size()); got < 0 || got > 4*408 {
 			t.Errorf("%s: got %d bytes besides the pod, want none", name, got)
 		}
 	}
-	if got, want := m.Of([]byte(`{"\u0073pec":{"volumes":[{},{},{},{}]}}`), pod)-int64(pod.Size()), int64(4*256); got != want {
+	if got, want := footprint.Of([]byte(`{"\u0073pec":{"volumes":[{},{},{},{}]}}`), pod)-int64(pod.Size()), int64(4*256); got != want {
 		t.Errorf("An escaped name: got %d, want %d", got, want)
 	}
 }
@@ -153,10 +151,9 @@ func walk(t reflect.Type, seen map[reflect.Type]bool, visit func(reflect.Type)) 
 }
 
 func BenchmarkOf(b *testing.B) {
-	m := &footprint.Meter{}
 	text := numbered(`{"spec":{"containers":[{"env":[`, `{"name":"VARIABLE_#","value":"the value of it"}`, `]}]}}`, 50_000)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		m.Of(text, reflect.TypeFor[corev1.Pod]())
+		footprint.Of(text, reflect.TypeFor[corev1.Pod]())
 	}
 }

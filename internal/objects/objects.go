@@ -13,15 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/plainjson"
 	"github.com/postern-dev/postern/internal/quantities"
 )
-
-// Decoder decodes the objects of requests. The zero value is ready for use.
-type Decoder struct {
-	meter footprint.Meter
-}
 
 // New returns a new value for an object of the request, or nil if k8s.io/api has no type for its kind.
 func New(ar *admissionv1.AdmissionRequest) runtime.Object {
@@ -33,27 +27,27 @@ func New(ar *admissionv1.AdmissionRequest) runtime.Object {
 }
 
 // Object returns the object that the router decoded into ext, or else decodes the text of ext with Decode.
-func (d *Decoder) Object(ext *runtime.RawExtension, kind metav1.GroupVersionKind) (runtime.Object, error) {
+func Object(ext *runtime.RawExtension, kind metav1.GroupVersionKind) (runtime.Object, error) {
 	if obj := ext.Object; obj != nil && !isOtherKind(obj, schema.GroupVersionKind(kind)) {
 		return obj, nil
 	}
-	return d.Decode(ext.Raw, kind)
+	return Decode(ext.Raw, kind)
 }
 
 // Decode returns the object in raw, or nil if raw is empty or null. The object has the
 // kind of the request, unless the object names another kind. Decode returns a
 // RequestEntityTooLarge error for an object that no API server can store.
-func (d *Decoder) Decode(raw []byte, kind metav1.GroupVersionKind) (runtime.Object, error) {
+func Decode(raw []byte, kind metav1.GroupVersionKind) (runtime.Object, error) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
 	gvk := schema.GroupVersionKind(kind)
-	obj, err := d.decodeAs(raw, gvk)
+	obj, err := decodeAs(raw, gvk)
 	if err != nil {
 		return nil, err
 	}
 	if isOtherKind(obj, gvk) {
-		return d.decodeAs(raw, obj.GetObjectKind().GroupVersionKind())
+		return decodeAs(raw, obj.GetObjectKind().GroupVersionKind())
 	}
 	return obj, nil
 }
@@ -66,8 +60,8 @@ func isOtherKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
 
 // decodeAs decodes into the type of k8s.io/api, or into an unstructured object. It
 // does not use the codecs of the scheme, because they read the document twice.
-func (d *Decoder) decodeAs(raw []byte, gvk schema.GroupVersionKind) (runtime.Object, error) {
-	if err := d.bound(raw, gvk); err != nil {
+func decodeAs(raw []byte, gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if err := bound(raw, gvk); err != nil {
 		return nil, err
 	}
 	obj, err := scheme.Scheme.New(gvk)

@@ -20,20 +20,19 @@ func TestFarQuantities(t *testing.T) {
 		return []byte(`{"metadata":{"name":"` + name + `"},"spec":{"overhead":{"cpu":"` + cpu + `"}}}`)
 	}
 	const other = `\ud83d\ude00`
-	var d objects.Decoder
 	for _, cpu := range []string{"1e1000000000", "1e-1000000000", "123456789012345678901234567890e1000000000"} {
-		obj, err := d.Decode(pod("web", cpu), kind)
+		obj, err := objects.Decode(pod("web", cpu), kind)
 		if p, ok := obj.(*corev1.Pod); err != nil || !ok || p.Spec.Overhead.Cpu().IsZero() {
 			t.Errorf("%s: got %v, %v, want a pod", cpu, obj, err)
 		}
-		if obj, err := d.Decode(pod(other, cpu), kind); !errors.Is(err, quantities.ErrFar) {
+		if obj, err := objects.Decode(pod(other, cpu), kind); !errors.Is(err, quantities.ErrFar) {
 			t.Errorf("%s in text that is not plain: got %v, %v, want %v", cpu, obj, err, quantities.ErrFar)
 		}
 	}
-	if obj, err := d.Decode(pod("web", strings.Repeat("9", quantities.MaxLength+1)), kind); !errors.Is(err, quantities.ErrFar) {
+	if obj, err := objects.Decode(pod("web", strings.Repeat("9", quantities.MaxLength+1)), kind); !errors.Is(err, quantities.ErrFar) {
 		t.Errorf("A long quantity: got %v, %v, want %v", obj, err, quantities.ErrFar)
 	}
-	if _, err := d.Decode(pod(other, "1e3"), kind); err != nil {
+	if _, err := objects.Decode(pod(other, "1e3"), kind); err != nil {
 		t.Errorf("An ordinary quantity in text that is not plain: got %v", err)
 	}
 }

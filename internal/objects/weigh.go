@@ -29,9 +29,9 @@ const (
 
 // Weigh returns the memory that deciding a request takes, in bytes. It returns 0 for an object that is too large to be
 // decoded.
-func (d *Decoder) Weigh(ar *admissionv1.AdmissionRequest) int64 {
+func Weigh(ar *admissionv1.AdmissionRequest) int64 {
 	gvk := schema.GroupVersionKind(ar.Kind)
-	return (d.weight(ar.Object.Raw, gvk)*(decodedShare+copiedShare) + d.weight(ar.OldObject.Raw, gvk)*decodedShare) / wholeShare
+	return (weight(ar.Object.Raw, gvk)*(decodedShare+copiedShare) + weight(ar.OldObject.Raw, gvk)*decodedShare) / wholeShare
 }
 
 // Bound returns an upper limit of Weigh, in bytes, without decoding the review.
@@ -39,12 +39,12 @@ func Bound(review []byte) int64 {
 	return most(review) * (decodedShare + copiedShare) / wholeShare
 }
 
-func (d *Decoder) weight(raw []byte, gvk schema.GroupVersionKind) int64 {
+func weight(raw []byte, gvk schema.GroupVersionKind) int64 {
 	if n := most(raw); n <= smallFootprint {
 		return n
 	}
 	t := typeOf(gvk)
-	n := d.meter.Of(raw, t)
+	n := footprint.Of(raw, t)
 	if n > footprint.Limit(t) {
 		return 0
 	}
@@ -60,13 +60,13 @@ func most(raw []byte) int64 {
 // bound returns a RequestEntityTooLarge error for an object that takes more memory than any object that an API server
 // can store. Three bytes of text, such as {} and a comma, can become hundreds of bytes of memory, so a few megabytes of
 // text could take all memory.
-func (d *Decoder) bound(raw []byte, gvk schema.GroupVersionKind) error {
+func bound(raw []byte, gvk schema.GroupVersionKind) error {
 	t := typeOf(gvk)
 	limit := footprint.Limit(t)
 	if most(raw) <= limit {
 		return nil
 	}
-	if n := d.meter.Of(raw, t); n > limit {
+	if n := footprint.Of(raw, t); n > limit {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"a %s of %d bytes would take %d MiB of memory, and none that can be stored takes more than %d MiB", gvk.Kind, len(raw), n>>20, limit>>20))
 	}

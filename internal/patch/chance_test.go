@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/randfill"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 // chance generates random objects and random changes. The same seed always generates the same
@@ -108,13 +110,13 @@ func collect(v reflect.Value, out *[]reflect.Value) {
 		}
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			if !isLeaf(v.Type()) {
+			if !jsontype.Of(v.Type()).IsLeaf() {
 				collect(field, out)
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			if !isLeaf(v.Type()) {
+			if !jsontype.Of(v.Type()).IsLeaf() {
 				collect(v.Index(i), out)
 			}
 		}
@@ -124,7 +126,7 @@ func collect(v reflect.Value, out *[]reflect.Value) {
 
 func (c *chance) change(v reflect.Value) {
 	switch {
-	case v.Kind() == reflect.Slice && !isLeaf(v.Type()) && v.Len() > 0:
+	case v.Kind() == reflect.Slice && !jsontype.Of(v.Type()).IsLeaf() && v.Len() > 0:
 		c.changeList(v)
 	case v.Kind() == reflect.Map && v.Len() > 0 && c.Intn(2) == 0:
 		keys := v.MapKeys()

@@ -8,13 +8,18 @@ import (
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 // change says where two values of one type differ. It saves comparing them once more at each level of nesting. A nil
 // change is for values that are the same. A change without parts says only that they may differ.
 type change struct{ parts []part }
 
-// part is the change of a field of a struct, by its index in fieldsOf, or of an item of two lists of one length.
+// part is the change of a field of a struct, by its index in jsontype.Type.Fields, or of an item of two lists of one length.
 type part struct {
 	index  int
 	change *change
@@ -33,7 +38,7 @@ var different = &change{}
 
 // changeOf compares two values of one type. Values that differ may still be equal.
 func changeOf(b, a reflect.Value) *change {
-	return shapeOf(b.Type()).compare(addressed(b), addressed(a))
+	return compare(jsontype.Of(b.Type()), addressed(b), addressed(a))
 }
 
 // addressed returns a pointer to the value, or to a copy.
@@ -48,19 +53,15 @@ func addressed(v reflect.Value) unsafe.Pointer {
 
 // compare compares the two values of the type that the pointers point to. All fields of all values are compared, which
 // takes several times as long with a reflect.Value for each.
-func (s *shape) compare(b, a unsafe.Pointer) *change {
-	switch s.form {
-	case text:
+func compare(t *jsontype.Type, b, a unsafe.Pointer) *change {
+	switch t.Form {
+	case jsontype.Text:
 		return unless(*(*string)(b) == *(*string)(a))
-	case bits8:
-		return unless(*(*uint8)(b) == *(*uint8)(a))
-	case bits16:
-		return unless(*(*uint16)(b) == *(*uint16)(a))
-	case bits32:
-		return unless(*(*uint32)(b) == *(*uint32)(a))
-	case bits64:
-		return unless(*(*uint64)(b) == *(*uint64)(a))
-	case pointer:
+	case jsontype.Bool:
+		return unless(*(*bool)(b) == *(*bool)(a))
+	case jsontype.Int, jsontype.Uint:
+		return unless(sameInteger(t.Size, b, a))
+	case jsontype.Pointer:
 		b, a := *(*unsafe.Pointer)(b), *(*unsafe.Pointer)(a)
 		if b == a {
 			return nil
@@ -68,76 +69,67 @@ func (s *shape) compare(b, a unsafe.Pointer) *change {
 		if b == nil || a == nil {
 			return different
 		}
-		return s.elem.compare(b, a)
-	case structure:
-		return s.compareFields(b, a)
-	case slice:
-		return s.compareItems((*items)(b), (*items)(a))
-	case mapping:
-		return compareMaps(reflect.NewAt(s.typ, b).Elem(), reflect.NewAt(s.typ, a).Elem())
+		return compare(t.Elem, b, a)
+	case jsontype.Struct:
+		return compareFields(t, b, a)
+	case jsontype.List:
+		return compareItems(t.Elem, (*jsontype.Slice)(b), (*jsontype.Slice)(a))
+	case jsontype.Texts:
+		return unless(maps.Equal(*(*map[string]string)(b), *(*map[string]string)(a)))
+	case jsontype.Resources:
+		return unless(maps.Equal(*(*corev1.ResourceList)(b), *(*corev1.ResourceList)(a)))
+	case jsontype.Fields:
+		return unless((*metav1.FieldsV1)(b).Equal(*(*metav1.FieldsV1)(a)))
+	case jsontype.Quantity:
+		return unless(*(*resource.Quantity)(b) == *(*resource.Quantity)(a))
+	case jsontype.Time:
+		return unless(*(*metav1.Time)(b) == *(*metav1.Time)(a))
+	case jsontype.Either:
+		return unless(*(*intstr.IntOrString)(b) == *(*intstr.IntOrString)(a))
 	default:
-		return unless(identical(reflect.NewAt(s.typ, b).Elem(), reflect.NewAt(s.typ, a).Elem()))
+		return unless(identical(t.At(b), t.At(a)))
 	}
 }
 
-func (s *shape) compareFields(b, a unsafe.Pointer) *change {
+func sameInteger(size uintptr, b, a unsafe.Pointer) bool {
+	switch size {
+	case 8:
+		return *(*uint64)(b) == *(*uint64)(a)
+	case 4:
+		return *(*uint32)(b) == *(*uint32)(a)
+	case 2:
+		return *(*uint16)(b) == *(*uint16)(a)
+	default:
+		return *(*uint8)(b) == *(*uint8)(a)
+	}
+}
+
+func compareFields(t *jsontype.Type, b, a unsafe.Pointer) *change {
 	var parts []part
-	for i := range s.fields {
-		f := &s.fields[i]
-		if c := f.shape.compare(unsafe.Add(b, f.offset), unsafe.Add(a, f.offset)); c != nil {
-			if s.leaf {
-				return different
-			}
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		if c := compare(f.Type, unsafe.Add(b, f.Offset), unsafe.Add(a, f.Offset)); c != nil {
 			parts = append(parts, part{i, c})
 		}
 	}
 	return changeIn(parts)
 }
 
-// items is the memory of a slice.
-type items struct {
-	first    unsafe.Pointer
-	len, cap int
-}
-
-func (s *shape) compareItems(b, a *items) *change {
-	if b.len != a.len {
+func compareItems(item *jsontype.Type, b, a *jsontype.Slice) *change {
+	if b.Len != a.Len {
 		return different
 	}
-	if b.first == a.first {
+	if b.First == a.First {
 		return nil
 	}
-	if s.elem.form == bits8 {
-		return unless(unsafe.String((*byte)(b.first), b.len) == unsafe.String((*byte)(a.first), a.len))
-	}
 	var parts []part
-	for i := range b.len {
-		offset := uintptr(i) * s.elem.size
-		if c := s.elem.compare(unsafe.Add(b.first, offset), unsafe.Add(a.first, offset)); c != nil {
-			if s.leaf {
-				return different
-			}
+	for i := range b.Len {
+		offset := uintptr(i) * item.Size
+		if c := compare(item, unsafe.Add(b.First, offset), unsafe.Add(a.First, offset)); c != nil {
 			parts = append(parts, part{i, c})
 		}
 	}
 	return changeIn(parts)
-}
-
-// compareMaps compares two maps. Those that pods have need no reflection.
-func compareMaps(b, a reflect.Value) *change {
-	if b.Len() == 0 && a.Len() == 0 {
-		return nil
-	}
-	switch x := b.Interface().(type) {
-	case map[string]string:
-		y, _ := reflect.TypeAssert[map[string]string](a)
-		return unless(maps.Equal(x, y))
-	case corev1.ResourceList:
-		y, _ := reflect.TypeAssert[corev1.ResourceList](a)
-		return unless(maps.Equal(x, y))
-	default:
-		return unless(identical(b, a))
-	}
 }
 
 // fieldAt is reflect.Value.FieldByIndex, whose check for embedded pointers costs more than it does.

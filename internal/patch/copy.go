@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/postern-dev/postern/internal/jsontype"
 	"github.com/postern-dev/postern/internal/reuse"
 )
 
@@ -36,11 +37,11 @@ const recycledBytes = 64 << 10
 
 // pool has the copies of one type whose memory is kept.
 type pool struct {
-	shape  *shape
+	typ    *jsontype.Type
 	unused sync.Pool // of pointers to the type
 }
 
-// pools memoizes poolOf, as structFields memoizes fieldsOf. The value of a type that is not copyable is nil.
+// pools memoizes poolOf, as jsontype memoizes its types. The value of a type that is not copyable is nil.
 var pools sync.Map // map[reflect.Type]*pool
 
 // poolOf returns the pool for an object, or nil if its type is not copyable.
@@ -51,8 +52,8 @@ func poolOf(obj runtime.Object) *pool {
 	}
 	var p *pool
 	if t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
-		if s := shapeOf(t.Elem()); s.isCopyable(map[*shape]bool{}) {
-			p = &pool{shape: s}
+		if typ := jsontype.Of(t.Elem()); isCopyable(typ, map[*jsontype.Type]bool{}) {
+			p = &pool{typ: typ}
 		}
 	}
 	known, _ := pools.LoadOrStore(t, p)
@@ -62,8 +63,8 @@ func poolOf(obj runtime.Object) *pool {
 func (p *pool) copy(obj runtime.Object) runtime.Object {
 	to, ok := p.unused.Get().(runtime.Object)
 	if !ok {
-		to, _ = reflect.TypeAssert[runtime.Object](reflect.New(p.shape.typ))
+		to, _ = reflect.TypeAssert[runtime.Object](reflect.New(p.typ.Go))
 	}
-	p.shape.copyTo(reflect.ValueOf(to).UnsafePointer(), reflect.ValueOf(obj).UnsafePointer())
+	copyTo(p.typ, reflect.ValueOf(to).UnsafePointer(), reflect.ValueOf(obj).UnsafePointer())
 	return to
 }

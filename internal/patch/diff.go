@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/postern-dev/postern/internal/jsontype"
 	"github.com/postern-dev/postern/internal/rawjson"
 	"github.com/postern-dev/postern/internal/reuse"
 )
@@ -74,7 +75,7 @@ type walk struct {
 // emit adds an operation with the JSON of v as its value.
 func (w *walk) emit(op, path string, v reflect.Value) (err error) {
 	w.begin(op, path)
-	if w.out, err = shapeOf(v.Type()).appendJSON(append(w.out, `,"value":`...), addressed(v)); err != nil {
+	if w.out, err = appendJSON(jsontype.Of(v.Type()), append(w.out, `,"value":`...), addressed(v)); err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}
 	w.out = append(w.out, '}')
@@ -109,7 +110,7 @@ type place struct {
 	source        *source
 	before, after reflect.Value
 	change        *change
-	field         *field // The field that holds the value, or nil.
+	field         *jsontype.Field // The field that holds the value, or nil.
 }
 
 // value compares the values at a place that exists in the document.
@@ -118,7 +119,7 @@ func (w *walk) value(p place) error {
 		return fmt.Errorf("comparing %s: %w", p.path, err)
 	}
 	b, a := p.before, p.after
-	if !shapeOf(a.Type()).leaf {
+	if !jsontype.Of(a.Type()).IsLeaf() {
 		switch a.Kind() {
 		case reflect.Pointer, reflect.Interface:
 			if !b.IsNil() && !a.IsNil() && b.Elem().Type() == a.Elem().Type() {
@@ -133,7 +134,7 @@ func (w *walk) value(p place) error {
 			}
 		case reflect.Slice:
 			if a.Len() > 0 {
-				return w.list(list{place: p, key: p.field.keyOf(a.Type())})
+				return w.list(list{place: p, key: keyOf(p.field, jsontype.Of(a.Type()))})
 			}
 		default:
 		}
@@ -145,14 +146,14 @@ func (w *walk) value(p place) error {
 }
 
 func (w *walk) structure(p place) error {
-	fields := fieldsOf(p.after.Type()).all
+	fields := jsontype.Of(p.after.Type()).Fields
 	for _, part := range p.change.parts {
 		f := &fields[part.index]
-		after := fieldAt(p.after, f.index)
+		after := fieldAt(p.after, f.Index)
 		err := w.member(member{place{
-			path: p.path + f.token, source: p.source.field(f.name),
-			before: fieldAt(p.before, f.index), after: after, change: part.change, field: f,
-		}, !f.omitted(after)})
+			path: p.path + "/" + escape(f.Name), source: p.source.field(f.Name),
+			before: fieldAt(p.before, f.Index), after: after, change: part.change, field: f,
+		}, !omitted(f, after)})
 		if err != nil {
 			return err
 		}

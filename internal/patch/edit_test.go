@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 // edit changes known fields of a document. After the edit the origin of each list item is
@@ -18,44 +20,44 @@ func (c *chance) edit(t *testing.T, doc any, typ reflect.Type) {
 		typ = typ.Elem()
 	}
 	object, ok := doc.(map[string]any)
-	if !ok || isLeaf(typ) {
+	if !ok || jsontype.Of(typ).IsLeaf() {
 		return
 	}
 	if typ.Kind() == reflect.Map {
 		for _, key := range sorted(object) {
-			c.editMember(t, object, key, &field{typ: typ.Elem()})
+			c.editMember(t, object, key, &jsontype.Field{Type: jsontype.Of(typ.Elem())})
 		}
 		return
 	}
 	if typ.Kind() != reflect.Struct {
 		return
 	}
-	for _, f := range fieldsOf(typ).all {
-		if _, exists := object[f.name]; exists {
-			c.editMember(t, object, f.name, &f)
+	for _, f := range jsontype.Of(typ).Fields {
+		if _, exists := object[f.Name]; exists {
+			c.editMember(t, object, f.Name, &f)
 		}
 	}
 }
 
-func (c *chance) editMember(t *testing.T, parent map[string]any, key string, f *field) {
+func (c *chance) editMember(t *testing.T, parent map[string]any, key string, f *jsontype.Field) {
 	t.Helper()
 	// A struct is never absent, so its unknown fields would remain too.
-	if c.Intn(20) == 0 && f.typ.Kind() != reflect.Struct {
+	if c.Intn(20) == 0 && f.Type.Go.Kind() != reflect.Struct {
 		delete(parent, key)
 		return
 	}
 	switch value := parent[key].(type) {
 	case string:
-		if f.typ.Kind() == reflect.String && c.Intn(5) == 0 {
+		if f.Type.Go.Kind() == reflect.String && c.Intn(5) == 0 {
 			parent[key] = c.text()
 		}
 	case bool:
 		parent[key] = value != (c.Intn(5) == 0)
 	case map[string]any:
-		c.edit(t, value, f.typ)
+		c.edit(t, value, f.Type.Go)
 	case []any:
-		if f.typ.Kind() == reflect.Slice && !isLeaf(f.typ) {
-			parent[key] = c.editList(t, value, f.typ.Elem(), f.mergeKey)
+		if f.Type.Go.Kind() == reflect.Slice && !f.Type.IsLeaf() {
+			parent[key] = c.editList(t, value, f.Type.Go.Elem(), f.MergeKey)
 		}
 	}
 }

@@ -1,59 +1,51 @@
 package patch
 
 import (
-	"encoding"
 	"encoding/json"
 	"reflect"
 	"strconv"
 	"strings"
 	"unsafe"
 
+	"github.com/postern-dev/postern/internal/jsontype"
 	"github.com/postern-dev/postern/internal/rawjson"
 )
 
 // appendJSON appends the JSON of the value of the type that the pointer points to. It leaves values that types define
 // the JSON of, and those that are rare in k8s.io/api, to package json.
-func (s *shape) appendJSON(out []byte, v unsafe.Pointer) ([]byte, error) {
-	if !s.isPlain {
-		return appendOther(out, reflect.NewAt(s.typ, v).Interface())
-	}
-	switch s.form {
-	case text:
+func appendJSON(t *jsontype.Type, out []byte, v unsafe.Pointer) ([]byte, error) {
+	switch {
+	case t.Form == jsontype.Text:
 		return appendText(out, *(*string)(v)), nil
-	case pointer:
-		elem := *(*unsafe.Pointer)(v)
-		if elem == nil {
-			return append(out, "null"...), nil
-		}
-		return s.elem.appendJSON(out, elem)
-	case structure:
-		return s.appendFields(out, v)
-	case slice:
-		return s.appendItems(out, (*items)(v))
-	default:
-	}
-	switch s.typ.Kind() {
-	case reflect.Bool:
+	case t.Form == jsontype.Bool:
 		return strconv.AppendBool(out, *(*bool)(v)), nil
-	case reflect.Int32:
+	case t.Form == jsontype.Int && t.Size == 4:
 		return strconv.AppendInt(out, int64(*(*int32)(v)), 10), nil
-	case reflect.Int64:
+	case t.Form == jsontype.Int && t.Size == 8:
 		return strconv.AppendInt(out, *(*int64)(v), 10), nil
-	default:
-		return appendOther(out, reflect.NewAt(s.typ, v).Interface())
+	case t.Form == jsontype.Pointer && *(*unsafe.Pointer)(v) == nil:
+		return append(out, "null"...), nil
+	case t.Form == jsontype.Pointer:
+		return appendJSON(t.Elem, out, *(*unsafe.Pointer)(v))
+	case t.Form == jsontype.Struct && t.IsExact:
+		return appendFields(t, out, v)
+	case t.Form == jsontype.List:
+		return appendItems(t.Elem, out, (*jsontype.Slice)(v))
 	}
+	data, err := json.Marshal(reflect.NewAt(t.Go, v).Interface())
+	return append(out, data...), err
 }
 
-func (s *shape) appendFields(out []byte, v unsafe.Pointer) (_ []byte, err error) {
+func appendFields(t *jsontype.Type, out []byte, v unsafe.Pointer) (_ []byte, err error) {
 	separator := byte('{')
-	for i := range s.fields {
-		f := &s.fields[i]
-		at := unsafe.Add(v, f.offset)
-		if f.isOmitted(at) {
+	for i := range t.Fields {
+		f := &t.Fields[i]
+		at := unsafe.Add(v, f.Offset)
+		if isOmitted(f, at) {
 			continue
 		}
-		out = append(append(append(out, separator, '"'), f.name...), '"', ':')
-		if out, err = f.shape.appendJSON(out, at); err != nil {
+		out = append(append(append(out, separator, '"'), f.Name...), '"', ':')
+		if out, err = appendJSON(f.Type, out, at); err != nil {
 			return nil, err
 		}
 		separator = ','
@@ -65,43 +57,39 @@ func (s *shape) appendFields(out []byte, v unsafe.Pointer) (_ []byte, err error)
 }
 
 // isOmitted is omitted for the field that the pointer points to.
-func (f *shapedField) isOmitted(v unsafe.Pointer) bool {
-	if f.omitZero {
-		return f.omitted(reflect.NewAt(f.shape.typ, v).Elem())
-	}
-	if !f.omitEmpty {
+func isOmitted(f *jsontype.Field, v unsafe.Pointer) bool {
+	switch {
+	case f.OmitZero:
+		return omitted(f, f.Type.At(v))
+	case !f.OmitEmpty:
 		return false
 	}
-	switch f.shape.form {
-	case text:
+	switch f.Type.Form {
+	case jsontype.Text:
 		return *(*string)(v) == ""
-	case bits8:
-		return *(*uint8)(v) == 0
-	case bits32:
-		return *(*uint32)(v) == 0
-	case bits64:
-		return *(*uint64)(v) == 0
-	case pointer:
+	case jsontype.Bool:
+		return !*(*bool)(v)
+	case jsontype.Pointer:
 		return *(*unsafe.Pointer)(v) == nil
-	case structure:
+	case jsontype.Struct:
 		return false
-	case slice:
-		return (*items)(v).len == 0
+	case jsontype.List:
+		return (*jsontype.Slice)(v).Len == 0
 	default:
-		return f.omitted(reflect.NewAt(f.shape.typ, v).Elem())
+		return omitted(f, f.Type.At(v))
 	}
 }
 
-func (s *shape) appendItems(out []byte, v *items) (_ []byte, err error) {
-	if v.first == nil {
+func appendItems(item *jsontype.Type, out []byte, v *jsontype.Slice) (_ []byte, err error) {
+	if v.First == nil {
 		return append(out, "null"...), nil
 	}
 	out = append(out, '[')
-	for i := range v.len {
+	for i := range v.Len {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		if out, err = s.elem.appendJSON(out, unsafe.Add(v.first, uintptr(i)*s.elem.size)); err != nil {
+		if out, err = appendJSON(item, out, unsafe.Add(v.First, uintptr(i)*item.Size)); err != nil {
 			return nil, err
 		}
 	}
@@ -115,34 +103,4 @@ func appendText(out []byte, s string) []byte {
 		return append(out, quoted...)
 	}
 	return append(append(append(out, '"'), s...), '"')
-}
-
-func appendOther(out []byte, v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	return append(out, data...), err
-}
-
-// isPlain reports whether package json encodes values of the type by their kind, and a struct by what fieldsOf tells of
-// its fields.
-func isPlain(t reflect.Type) bool {
-	if isLeaf(t) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextMarshaler]()) || t == reflect.TypeFor[json.Number]() {
-		return false
-	}
-	if t.Kind() != reflect.Struct {
-		return true
-	}
-	names := map[string]bool{}
-	for _, f := range fieldsOf(t).all {
-		quoted, err := json.Marshal(f.name)
-		if err != nil || len(quoted) != len(f.name)+2 || names[f.name] || f.isQuoted {
-			return false
-		}
-		names[f.name] = true
-	}
-	for f := range t.Fields() {
-		if f.Anonymous && f.Type.Kind() != reflect.Struct {
-			return false
-		}
-	}
-	return true
 }

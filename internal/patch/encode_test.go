@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 func encodingOf(v reflect.Value) ([]byte, error) {
-	return shapeOf(v.Type()).appendJSON(nil, addressed(v))
+	return appendJSON(jsontype.Of(v.Type()), nil, addressed(v))
 }
 
 func TestEncodingIsThatOfPackageJSON(t *testing.T) {

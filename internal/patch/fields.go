@@ -2,33 +2,19 @@ package patch
 
 import (
 	"cmp"
-	"encoding/json"
 	"reflect"
 	"slices"
-	"strings"
-	"sync"
 
+	"github.com/postern-dev/postern/internal/jsontype"
 	"github.com/postern-dev/postern/internal/rawjson"
 )
 
-// field is a field of a struct, as a member of the JSON object that the struct
-// encodes to.
-type field struct {
-	name                string
-	token               string // The name in a path, with the slash before it.
-	index               []int
-	typ                 reflect.Type
-	omitEmpty, omitZero bool
-	isQuoted            bool // The tag has the option string.
-	mergeKey            string
-}
-
-// omitted reports whether encoding/json leaves out the field with the value v.
-func (f *field) omitted(v reflect.Value) bool {
-	if f.omitZero && isZero(v) {
+// omitted reports whether encoding/json leaves out a field with the value v.
+func omitted(f *jsontype.Field, v reflect.Value) bool {
+	if f.OmitZero && isZero(v) {
 		return true
 	}
-	if !f.omitEmpty {
+	if !f.OmitEmpty {
 		return false
 	}
 	switch v.Kind() {
@@ -63,101 +49,40 @@ func isZero(v reflect.Value) bool {
 // keyOf returns the index of the field by which the items of a list differ: the
 // merge key of the list, which the field f holds. It returns nil if the list has
 // none that is a string or a number.
-func (f *field) keyOf(list reflect.Type) []int {
-	if f == nil || f.mergeKey == "" || list.Elem().Kind() != reflect.Struct {
+func keyOf(f *jsontype.Field, list *jsontype.Type) []int {
+	if f == nil || f.MergeKey == "" || list.Elem.Form != jsontype.Struct {
 		return nil
 	}
-	key := fieldsOf(list.Elem()).named[f.mergeKey]
-	if key == nil || key.typ.Kind() != reflect.String && !key.typ.ConvertibleTo(reflect.TypeFor[int64]()) {
+	key := list.Elem.Named(f.MergeKey)
+	if key == nil || key.Type.Form != jsontype.Text && key.Type.Form != jsontype.Int && key.Type.Form != jsontype.Uint {
 		return nil
 	}
-	return key.index
-}
-
-// fields are the fields of a struct type in the order of their encoding, and by
-// their JSON names.
-type fields struct {
-	all   []field
-	named map[string]*field
-}
-
-// structFields memoizes fieldsOf, as encoding/json memoizes the fields of its
-// types. It holds no state, because the fields of a type never change, and it
-// does not grow without bound, because the types come from the scheme.
-var structFields sync.Map // map[reflect.Type]*fields
-
-// fieldsOf returns the fields of a struct type.
-func fieldsOf(t reflect.Type) *fields {
-	if known, ok := structFields.Load(t); ok {
-		return known.(*fields) //nolint:forcetypeassert // nothing else is stored
-	}
-	out := &fields{all: readFields(t, nil), named: map[string]*field{}}
-	for i := range out.all {
-		out.named[out.all[i].name] = &out.all[i]
-	}
-	structFields.Store(t, out)
-	return out
-}
-
-func readFields(t reflect.Type, prefix []int) []field {
-	var out []field
-	for i := range t.NumField() {
-		sf := t.Field(i)
-		name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
-		index := append(slices.Clone(prefix), i)
-		switch {
-		case name == "-" || !sf.IsExported():
-		case sf.Anonymous && name == "" && sf.Type.Kind() == reflect.Struct:
-			out = append(out, readFields(sf.Type, index)...)
-		default:
-			opts := strings.Split(options, ",")
-			out = append(out, field{
-				name: cmp.Or(name, sf.Name), token: "/" + escape(cmp.Or(name, sf.Name)), index: index, typ: sf.Type, mergeKey: sf.Tag.Get("patchMergeKey"),
-				omitEmpty: slices.Contains(opts, "omitempty"), omitZero: slices.Contains(opts, "omitzero"),
-				isQuoted: slices.Contains(opts, "string"),
-			})
-		}
-	}
-	return out
-}
-
-// isLeaf reports whether a value of type t is compared as a whole. That is so for
-// types with an encoding of their own (quantities, times), whose fields do not
-// correspond to their JSON, and for bytes, which are a string in JSON.
-func isLeaf(t reflect.Type) bool {
-	marshaler := reflect.TypeFor[json.Marshaler]()
-	if t.Kind() != reflect.Pointer && t.Kind() != reflect.Interface && (t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)) {
-		return true
-	}
-	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
+	return key.Index
 }
 
 // hasUnknown reports whether raw, the JSON of a value of type t, has a member that
 // t does not have.
-func hasUnknown(t reflect.Type, raw rawjson.Value) bool {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func hasUnknown(t *jsontype.Type, raw rawjson.Value) bool {
+	for t.Form == jsontype.Pointer {
+		t = t.Elem
 	}
-	if isLeaf(t) {
-		return false
-	}
-	switch t.Kind() {
-	case reflect.Struct:
+	switch t.Form {
+	case jsontype.Struct:
 		for name, value := range raw.Members() {
-			f := fieldsOf(t).named[name.Text()]
-			if f == nil || hasUnknown(f.typ, value) {
+			f := t.Named(name.Text())
+			if f == nil || hasUnknown(f.Type, value) {
 				return true
 			}
 		}
-	case reflect.Map:
+	case jsontype.Map:
 		for _, value := range raw.Members() {
-			if hasUnknown(t.Elem(), value) {
+			if hasUnknown(t.Elem, value) {
 				return true
 			}
 		}
-	case reflect.Slice, reflect.Array:
+	case jsontype.List:
 		for value := range raw.Items() {
-			if hasUnknown(t.Elem(), value) {
+			if hasUnknown(t.Elem, value) {
 				return true
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 // maxOperations bounds the operations for one list in which nothing is unknown.
@@ -22,7 +24,9 @@ func (l list) item(i int) string { return l.path + "/" + strconv.Itoa(i) }
 
 // unknown reports whether the item i of the document has a field that this build
 // does not know.
-func (l list) unknown(i int) bool { return hasUnknown(l.before.Type().Elem(), l.source.at(i)) }
+func (l list) unknown(i int) bool {
+	return hasUnknown(jsontype.Of(l.before.Type().Elem()), l.source.at(i))
+}
 
 func (l list) anyUnknown() bool {
 	for i := range l.before.Len() {

@@ -3,6 +3,8 @@ package patch
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 // none and several replace the index of an item if there is not exactly one item.
@@ -129,7 +131,7 @@ func isText(v reflect.Value) bool { return v.Type() == reflect.TypeFor[string]()
 // of a scalar does not include the indexes of lists, because items inside an item
 // come and go too.
 func traits(place string, v reflect.Value, isTrait func(reflect.Value) bool, f func(name string)) {
-	if isLeaf(v.Type()) {
+	if jsontype.Of(v.Type()).IsLeaf() {
 		return
 	}
 	switch v.Kind() {
@@ -138,8 +140,8 @@ func traits(place string, v reflect.Value, isTrait func(reflect.Value) bool, f f
 			traits(place, v.Elem(), isTrait, f)
 		}
 	case reflect.Struct:
-		for _, field := range fieldsOf(v.Type()).all {
-			traits(place+"/"+field.name, v.FieldByIndex(field.index), isTrait, f)
+		for _, field := range jsontype.Of(v.Type()).Fields {
+			traits(place+"/"+field.Name, v.FieldByIndex(field.Index), isTrait, f)
 		}
 	case reflect.Map:
 		for key, value := range v.Seq2() {

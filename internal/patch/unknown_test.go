@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/postern-dev/postern/internal/jsontype"
 )
 
 // unknownField is the name of a field that does not exist in any type.
@@ -138,7 +140,7 @@ func structsIn(doc any, t reflect.Type) []map[string]any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if isLeaf(t) {
+	if jsontype.Of(t).IsLeaf() {
 		return nil
 	}
 	var out []map[string]any
@@ -155,8 +157,8 @@ func structsIn(doc any, t reflect.Type) []map[string]any {
 			return out
 		}
 		out = append(out, doc)
-		for _, f := range fieldsOf(t).all {
-			out = append(out, structsIn(doc[f.name], t.FieldByIndex(f.index).Type)...)
+		for _, f := range jsontype.Of(t).Fields {
+			out = append(out, structsIn(doc[f.Name], f.Type.Go)...)
 		}
 	}
 	return out

@@ -10,10 +10,9 @@ package plainjson
 
 import (
 	"bytes"
-	"math"
+	"encoding/json"
 	"reflect"
 	"strings"
-	"time"
 	"unsafe"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -24,7 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/postern-dev/postern/internal/quantities"
+	"github.com/postern-dev/postern/internal/jsontype"
+	"github.com/postern-dev/postern/internal/rawjson"
 )
 
 // maxDepth is the depth of nesting up to which text is plain. Objects of built-in kinds have a depth of less than
@@ -36,7 +36,7 @@ const maxDepth = 100
 //
 // The result shares no memory with text.
 func Unmarshal(text []byte, v any) bool {
-	d := decoder{reader: reader{in: text}}
+	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: maxDepth}}
 	return d.all(v)
 }
 
@@ -45,15 +45,15 @@ func Unmarshal(text []byte, v any) bool {
 // becomes its Object and shares no memory with text. objectFor and its result may be nil. A value that Unmarshal would
 // refuse is not decoded, and has only its text.
 func UnmarshalReview(text []byte, review *admissionv1.AdmissionReview, objectFor func(*runtime.RawExtension) runtime.Object) bool {
-	d := decoder{reader: reader{in: text}, isReview: true, objectFor: objectFor}
+	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: maxDepth}, isReview: true, objectFor: objectFor}
 	return d.all(review)
 }
 
-// decoder decodes one text. It writes through pointers to the fields of a value, at the offsets that package reflect
-// reported for the type: a reflect.Value for each field takes more time than all else. A pointer is always to a variable
-// of the type of its plan.
+// decoder decodes one text. It writes through pointers to the fields of a value, at the offsets in its
+// jsontype.Type.
 type decoder struct {
-	reader
+	rawjson.Reader
+
 	strings strings.Builder
 	// isReview says that the value is part of a review, and not of an object in it.
 	isReview  bool
@@ -63,104 +63,103 @@ type decoder struct {
 // all decodes the whole text.
 func (d *decoder) all(v any) bool {
 	to := reflect.ValueOf(v)
-	return d.value(planOf(to.Type().Elem()), to.UnsafePointer()) && d.next() == 0 && d.at == len(d.in)
+	return d.value(jsontype.Of(to.Type().Elem()), to.UnsafePointer()) && d.Next() == 0 && d.At == len(d.Text)
 }
 
 // value decodes the value that follows. Its methods return false if the text is not plain.
-func (d *decoder) value(p *plan, to unsafe.Pointer) bool {
-	c := d.next()
-	if c == 'n' && p.form != own {
+func (d *decoder) value(t *jsontype.Type, to unsafe.Pointer) bool {
+	c := d.Next()
+	if c == 'n' && t.Form != jsontype.Own {
 		// A value that is not decoded twice is zero already.
-		return d.literal("null")
+		return d.Literal("null")
 	}
-	switch p.form {
-	case text:
+	switch t.Form {
+	case jsontype.Text:
 		s, ok := d.text(c)
 		*(*string)(to) = s
 		return ok
-	case boolean:
+	case jsontype.Bool:
 		*(*bool)(to) = c == 't'
-		return c == 't' && d.literal("true") || c == 'f' && d.literal("false")
-	case integer:
+		return c == 't' && d.Literal("true") || c == 'f' && d.Literal("false")
+	case jsontype.Int:
 		n, ok := d.integer()
-		return ok && setInteger(p.size, to, n)
-	case pointer:
-		elem := p.elem.allocate()
+		return ok && setInteger(t.Size, to, n)
+	case jsontype.Pointer:
+		elem := t.Elem.New()
 		*(*unsafe.Pointer)(to) = elem
-		return d.value(p.elem, elem)
-	case structure:
-		return c == '{' && d.structure(p, to)
-	case list:
-		return c == '[' && d.list(p, to)
-	case texts:
+		return d.value(t.Elem, elem)
+	case jsontype.Struct:
+		if !t.IsExact {
+			return d.other(t, to)
+		}
+		return c == '{' && d.structure(t, to)
+	case jsontype.List:
+		return c == '[' && d.list(t, to)
+	case jsontype.Texts:
 		return c == '{' && d.texts((*map[string]string)(to))
-	case resources:
+	case jsontype.Resources:
 		return c == '{' && d.resources((*corev1.ResourceList)(to))
-	case either:
-		return d.either(c, (*intstr.IntOrString)(to))
-	case instant:
+	case jsontype.Map:
+		return c == '{' && d.mapping(t, t.At(to))
+	case jsontype.Extension:
+		extension := (*runtime.RawExtension)(to)
+		return c == '{' && d.isReview && d.objectFor != nil && d.object(extension) || d.raw(&extension.Raw)
+	case jsontype.Fields:
+		var text []byte
+		ok := d.raw(&text)
+		(*metav1.FieldsV1)(to).SetRawBytes(text)
+		return ok
+	case jsontype.Quantity:
+		return d.quantity((*resource.Quantity)(to))
+	case jsontype.Time:
 		return d.instant(c, (*metav1.Time)(to))
-	case mapping:
-		return c == '{' && d.mapping(p, reflect.NewAt(p.typ, to).Elem())
-	case raw:
-		return d.raw(c, p, to)
-	case own:
-		start := d.at
-		return d.skip() && p.unmarshal(d.in[start:d.at:d.at], to) == nil
+	case jsontype.Either:
+		return d.either(c, (*intstr.IntOrString)(to))
 	default:
-		start := d.at
-		return d.skip() && kjson.UnmarshalCaseSensitivePreserveInts(d.in[start:d.at:d.at], reflect.NewAt(p.typ, to).Interface()) == nil
+		return d.other(t, to)
 	}
 }
 
-// raw reads a value that begins with c, into a struct that takes its text.
-func (d *decoder) raw(c byte, p *plan, to unsafe.Pointer) bool {
-	if c == '{' && d.isReview && d.objectFor != nil && p.isExtension && d.object((*runtime.RawExtension)(to)) {
-		return true
+// other leaves a value to its type, or to sigs.k8s.io/json.
+func (d *decoder) other(t *jsontype.Type, to unsafe.Pointer) bool {
+	text, ok := d.Value()
+	if !ok {
+		return false
 	}
-	start := d.at
-	ok := d.skip()
-	text := d.in[start:d.at:d.at]
-	if !d.isReview {
-		text = bytes.Clone(text)
+	v := reflect.NewAt(t.Go, to)
+	if u, ok := reflect.TypeAssert[json.Unmarshaler](v); ok && t.Go.Name() != "" {
+		return u.UnmarshalJSON(text) == nil
 	}
-	*(*[]byte)(unsafe.Add(to, p.raw)) = text
+	return kjson.UnmarshalCaseSensitivePreserveInts(text, v.Interface()) == nil
+}
+
+// raw reads the text of a value.
+func (d *decoder) raw(to *[]byte) bool {
+	text, ok := d.Value()
+	if *to = text; !d.isReview {
+		*to = bytes.Clone(text)
+	}
 	return ok
 }
 
 // object decodes an object into the value that objectFor has for it. It reads nothing if there is none, or if the
 // text is not plain.
 func (d *decoder) object(to *runtime.RawExtension) bool {
-	before := d.reader
+	before := d.Reader
 	obj := d.objectFor(to)
 	if obj == nil {
 		return false
 	}
 	d.isReview = false
 	v := reflect.ValueOf(obj)
-	ok := d.value(planOf(v.Type().Elem()), v.UnsafePointer())
+	ok := d.value(jsontype.Of(v.Type().Elem()), v.UnsafePointer())
 	d.isReview = true
 	if !ok {
-		d.reader = before
+		d.Reader = before
 		return false
 	}
-	to.Raw, to.Object = d.in[before.at:d.at:d.at], obj
+	to.Raw, to.Object = d.Text[before.At:d.At:d.At], obj
 	return true
-}
-
-// allocate returns a new variable of the type.
-func (p *plan) allocate() unsafe.Pointer {
-	switch {
-	case p.form == text:
-		return unsafe.Pointer(new(string))
-	case p.form == boolean:
-		return unsafe.Pointer(new(bool))
-	case p.form == integer && p.size == 8:
-		return unsafe.Pointer(new(int64))
-	case p.form == integer && p.size == 4:
-		return unsafe.Pointer(new(int32))
-	}
-	return reflect.New(p.typ).UnsafePointer()
 }
 
 // setInteger sets an integer of a size in bytes. It returns false if the number does not fit.
@@ -182,202 +181,33 @@ func setInteger(size uintptr, to unsafe.Pointer, n int64) bool {
 }
 
 // structure decodes an object into a struct. The fields of a struct are mostly in the order of the type.
-func (d *decoder) structure(p *plan, to unsafe.Pointer) bool {
-	if !d.enter() {
+func (d *decoder) structure(t *jsontype.Type, to unsafe.Pointer) bool {
+	if !d.Enter() {
 		return false
 	}
-	var seen bitset
+	var seen [jsontype.MaxFields / 64]uint64
 	expected := 0
-	for first := true; d.more('}', first); first = false {
-		name, ok := d.name()
+	for first := true; d.More('}', first); first = false {
+		name, ok := d.Name()
 		if !ok {
 			return false
 		}
-		i := p.find(name, expected)
+		i := t.Find(name, expected)
 		if i < 0 {
-			if d.next(); !d.skip() {
+			if !d.Skip() {
 				return false
 			}
 			continue
 		}
-		f := &p.fields[i]
-		if seen.add(i) || !d.value(f.plan, unsafe.Add(to, f.offset)) {
+		f, bit := &t.Fields[i], uint64(1)<<(i%64)
+		if seen[i/64]&bit != 0 {
+			return false
+		}
+		seen[i/64] |= bit
+		if !d.value(f.Type, unsafe.Add(to, f.Offset)) {
 			return false
 		}
 		expected = i + 1
 	}
-	return d.leave('}')
-}
-
-// texts decodes an object into a map[string]string.
-func (d *decoder) texts(to *map[string]string) bool {
-	if !d.enter() {
-		return false
-	}
-	m := map[string]string{}
-	n := 0
-	for first := true; d.more('}', first); first = false {
-		key, ok := d.key()
-		if !ok {
-			return false
-		}
-		var value string
-		if c := d.next(); c == 'n' {
-			ok = d.literal("null")
-		} else {
-			value, ok = d.text(c)
-		}
-		m[key] = value
-		if n++; !ok || len(m) != n {
-			return false
-		}
-	}
-	*to = m
-	return d.leave('}')
-}
-
-// either decodes a string or an integer that begins with c.
-func (d *decoder) either(c byte, to *intstr.IntOrString) bool {
-	var ok bool
-	if c == '"' {
-		to.Type = intstr.String
-		to.StrVal, ok = d.text(c)
-		return ok
-	}
-	n, ok := d.integer()
-	to.IntVal = int32(n) //nolint:gosec // compared below
-	return ok && int64(to.IntVal) == n
-}
-
-// resources decodes an object into a corev1.ResourceList.
-func (d *decoder) resources(to *corev1.ResourceList) bool {
-	if !d.enter() {
-		return false
-	}
-	m := corev1.ResourceList{}
-	n := 0
-	for first := true; d.more('}', first); first = false {
-		key, ok := d.key()
-		if !ok {
-			return false
-		}
-		d.next()
-		start := d.at
-		var q resource.Quantity
-		if !d.skip() || quantities.Unmarshal(d.in[start:d.at:d.at], &q) != nil {
-			return false
-		}
-		m[corev1.ResourceName(key)] = q
-		if n++; len(m) != n {
-			return false
-		}
-	}
-	*to = m
-	return d.leave('}')
-}
-
-// instant decodes a string into a time, as metav1.Time does.
-func (d *decoder) instant(c byte, to *metav1.Time) bool {
-	s, ok := d.text(c)
-	if !ok {
-		return false
-	}
-	at, err := time.Parse(time.RFC3339, s)
-	to.Time = at.Local()
-	return err == nil
-}
-
-// mapping decodes an object into a map with keys of a string type.
-func (d *decoder) mapping(p *plan, to reflect.Value) bool {
-	if !d.enter() {
-		return false
-	}
-	m := reflect.MakeMap(p.typ)
-	n := 0
-	for first := true; d.more('}', first); first = false {
-		key, ok := d.key()
-		if !ok {
-			return false
-		}
-		item := reflect.New(p.elem.typ).Elem()
-		if !d.value(p.elem, item.Addr().UnsafePointer()) {
-			return false
-		}
-		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), item)
-		if n++; m.Len() != n {
-			return false
-		}
-	}
-	to.Set(m)
-	return d.leave('}')
-}
-
-// text decodes a string that begins with c.
-func (d *decoder) text(c byte) (string, bool) {
-	start := d.at + 1
-	if c != '"' || !d.skipString() {
-		return "", false
-	}
-	return d.keep(d.in[start : d.at-1])
-}
-
-// key decodes the name of a member of a map and the colon.
-func (d *decoder) key() (string, bool) {
-	s, ok := d.text(d.next())
-	return s, ok && d.colon()
-}
-
-// firstChunkBytes and chunkBytes are the least and the largest size of the memory that short strings share.
-const firstChunkBytes, chunkBytes = 512, 4 << 10
-
-// keep returns a copy of a string, whose quoted form is in. Short strings share memory, so that few of them are
-// allocated and one that is kept does not keep much.
-func (d *decoder) keep(in []byte) (string, bool) {
-	if len(in) == 0 {
-		return "", true
-	}
-	if d.strings.Cap()-d.strings.Len() < len(in) {
-		size := min(max(firstChunkBytes, 2*d.strings.Cap()), chunkBytes, len(d.in)-d.at)
-		d.strings = strings.Builder{}
-		d.strings.Grow(max(len(in), size))
-	}
-	start := d.strings.Len()
-	ok := true
-	if d.isSimple {
-		d.strings.Write(in)
-	} else {
-		ok = unquote(&d.strings, in)
-	}
-	return d.strings.String()[start:], ok
-}
-
-// integer decodes an integer without an exponent.
-func (d *decoder) integer() (int64, bool) {
-	start := d.at
-	if !d.skipNumber() {
-		return 0, false
-	}
-	digits := d.in[start:d.at]
-	negative := digits[0] == '-'
-	if negative {
-		digits = digits[1:]
-	}
-	// The largest int64 has 19 digits, and every number of 19 digits is an uint64.
-	if len(digits) > 19 {
-		return 0, false
-	}
-	n := uint64(0)
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	if n > math.MaxInt64 {
-		return 0, false
-	}
-	if negative {
-		return -int64(n), true
-	}
-	return int64(n), true
+	return d.Leave('}')
 }

@@ -1,4 +1,4 @@
-// Package rawjson locates values in JSON text without decoding it. Decoding reads every byte several times
+// Package rawjson reads JSON text and locates values in it without decoding them. Decoding reads every byte several times
 // and allocates every value, although callers often need only one member and keep the rest unchanged.
 package rawjson
 
@@ -13,7 +13,7 @@ import (
 type Value []byte
 
 // Of returns text as a Value.
-func Of(text []byte) Value { return bytes.TrimRight(trim(text), " \t\r\n") }
+func Of(text []byte) Value { return bytes.Trim(text, " \t\r\n") }
 
 // IsNull reports whether the value is empty or null.
 func (v Value) IsNull() bool { return len(v) == 0 || v[0] == 'n' }
@@ -28,14 +28,14 @@ func (v Value) IsArray() bool { return len(v) > 1 && v[0] == '[' }
 // last one.
 func (v Value) Members() iter.Seq2[Value, Value] {
 	return func(yield func(name, value Value) bool) {
-		if !v.IsObject() {
+		r := Reader{Text: v, MaxDepth: MaxDepth}
+		if !v.IsObject() || !r.Enter() {
 			return
 		}
-		for rest := v.inside(); len(rest) > 0; {
-			var name, value Value
-			name, rest = rest.cut()
-			value, rest = rest.cut()
-			if !yield(name, value) {
+		for first := true; r.More('}', first); first = false {
+			name, ok := r.Key()
+			value, isValue := r.Value()
+			if !ok || !isValue || !yield(name, value) {
 				return
 			}
 		}
@@ -45,13 +45,12 @@ func (v Value) Members() iter.Seq2[Value, Value] {
 // Items returns the values of an array, in order.
 func (v Value) Items() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
-		if !v.IsArray() {
+		r := Reader{Text: v, MaxDepth: MaxDepth}
+		if !v.IsArray() || !r.Enter() {
 			return
 		}
-		for rest := v.inside(); len(rest) > 0; {
-			var value Value
-			value, rest = rest.cut()
-			if !yield(value) {
+		for first := true; r.More(']', first); first = false {
+			if value, ok := r.Value(); !ok || !yield(value) {
 				return
 			}
 		}
@@ -79,91 +78,32 @@ func (v Value) Is(s string) bool {
 	return bytes.ContainsRune(v, '\\') && v.Text() == s
 }
 
-// inside returns the text between the brackets of an object or an array.
-func (v Value) inside() Value { return trim(v[1 : len(v)-1]) }
-
-// cut returns the first of several values, and the text after it and its comma or colon.
-func (v Value) cut() (first, rest Value) {
-	end := v.end()
-	rest = trim(v[end:])
-	if len(rest) > 0 {
-		rest = trim(rest[1:])
-	}
-	return v[:end:end], rest
-}
-
-// end returns the end of the first of several values.
-func (v Value) end() int {
-	switch {
-	case len(v) == 0:
-		return 0
-	case v[0] == '"':
-		return v.endOfString()
-	case v[0] == '{' || v[0] == '[':
-		return v.endOfBrackets()
-	}
-	if n := bytes.IndexAny(v, ",: \t\r\n"); n >= 0 {
-		return n
-	}
-	return len(v)
-}
-
-// endOfBrackets returns the end of the object or array at the start of the text.
-func (v Value) endOfBrackets() int {
-	depth := 0
-	for i := 0; i < len(v); i++ {
-		switch v[i] {
-		case '"':
-			i += v[i:].endOfString() - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return len(v)
-}
-
-// endOfString returns the end of the string at the start of the text.
-func (v Value) endOfString() int {
-	for i := 1; i < len(v); i++ {
-		i += Ordinary(v[i:])
-		if i >= len(v) {
-			break
-		}
-		switch v[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(v)
-}
-
-func trim(v Value) Value { return bytes.TrimLeft(v, " \t\r\n") }
-
 // Count returns the number of values: the value itself and all nested values. The names of members do not
 // count.
 func (v Value) Count() int {
 	if len(v) == 0 {
 		return 0
 	}
+	r := Reader{Text: v}
 	n := 1
-	for i := 0; i < len(v); i++ {
-		switch v[i] {
+	for r.At < len(v) {
+		switch v[r.At] {
 		case '"':
-			i += v[i:].endOfString() - 1
+			if !r.SkipString() {
+				return n
+			}
+			continue
 		case ',':
 			n++
 		case '{', '[':
 			// Count the first value inside, unless there is none.
-			if rest := trim(v[i+1:]); len(rest) > 0 && rest[0] != '}' && rest[0] != ']' {
+			r.At++
+			if c := r.Next(); c != '}' && c != ']' && c != 0 {
 				n++
 			}
+			continue
 		}
+		r.At++
 	}
 	return n
 }

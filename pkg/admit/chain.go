@@ -63,7 +63,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		return s, err
 	}
 	c := &chain{observe: d.Observe}
-	s.Objects = router.Objects{Weigh: c.decoder.Weigh, Bound: objects.Bound, New: objects.New}
+	s.Objects = router.Objects{Weigh: objects.Weigh, Bound: objects.Bound, New: objects.New}
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
 		s.MutatingConfig = f.mutatingConfig(mutating)
@@ -134,7 +134,6 @@ func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
 
 // chain runs the plugins of a family in order.
 type chain struct {
-	decoder objects.Decoder
 	observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 }
 
@@ -153,7 +152,7 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 }
 
 func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	r, err := newRequest(ctx, &c.decoder, ar)
+	r, err := newRequest(ctx, ar)
 	if err != nil {
 		return nil, err
 	}

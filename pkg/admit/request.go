@@ -46,7 +46,7 @@ func (r *Request) IsDryRun() bool { return r.DryRun != nil && *r.DryRun }
 // newRequest decodes the objects of a request. The API server accepted the objects,
 // so an object that does not decode is our failure, not a denial. An object that is
 // too large to be stored is denied: no API server has accepted it.
-func newRequest(ctx context.Context, d *objects.Decoder, ar *admissionv1.AdmissionRequest) (*Request, error) {
+func newRequest(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Request, error) {
 	r := &Request{AdmissionRequest: ar}
 	for _, part := range []struct {
 		name string
@@ -56,7 +56,7 @@ func newRequest(ctx context.Context, d *objects.Decoder, ar *admissionv1.Admissi
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("request.%s was not decoded: %w", part.name, err)
 		}
-		obj, err := d.Object(part.from, ar.Kind)
+		obj, err := objects.Object(part.from, ar.Kind)
 		if err != nil {
 			err = fmt.Errorf("request.%s: %w", part.name, err)
 			if apierrors.IsRequestEntityTooLargeError(err) {

@@ -8,6 +8,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/postern-dev/postern/internal/footprint"
 )
 
 const (
@@ -34,7 +36,7 @@ type envelope struct {
 // takeEnvelope takes the memory that decoding the envelope of a review needs. It counts against the source, as the body.
 // Three bytes of text can decode into 16 bytes of a list, so decoding could use up all memory.
 func (l *lease) takeEnvelope(ctx context.Context, review []byte) error {
-	n := l.half.router.envelopes.Of(review, reflect.TypeFor[envelope]())
+	n := footprint.Of(review, reflect.TypeFor[envelope]())
 	if n > maxEnvelopeBytes {
 		return tooLarge("the user of the review would take %d bytes of memory, more than the %d that are allowed", n, maxEnvelopeBytes)
 	}

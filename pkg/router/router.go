@@ -8,7 +8,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/reuse"
 	"github.com/postern-dev/postern/internal/sparselog"
 )
@@ -33,8 +32,6 @@ type Router struct {
 	// bodies bounds the memory of bodies, envelopes and answers. memory bounds the
 	// memory of decisions.
 	bodies, memory *budget
-	// envelopes measures envelopes.
-	envelopes footprint.Meter
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter
