@@ -13,18 +13,20 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/cmd/postern/app/secure"
 )
 
 // serveOn serves h on loopback, and counts connections.
-func serveOn(t *testing.T, limits connectionLimits, h http.Handler) (*http.Server, *connections) {
+func serveOn(t *testing.T, limits secure.Limits, h http.Handler) (*http.Server, *secure.Connections) {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	conns := newConnections(l, limits, klog.FromContext(t.Context()))
-	srv := newHTTPServer(t.Context(), conns.prune(h), secureTimeouts)
+	conns := secure.NewConnections(l, limits, klog.FromContext(t.Context()))
+	srv := secure.NewServer(t.Context(), conns.Prune(h), secure.PortTimeouts)
 	go func() { _ = srv.Serve(conns) }()
 	t.Cleanup(func() { srv.Close() })
 	return srv, conns
@@ -122,7 +124,7 @@ func drainUnderLoad(t *testing.T, wait time.Duration) (answered, lost int64) {
 	t.Helper()
 	h := &health{}
 	o := &options{shutdownDelay: 20 * time.Millisecond, shutdownConnections: wait}
-	srv, conns := serveOn(t, connectionLimits{}, o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	srv, conns := serveOn(t, secure.Limits{}, o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		_, _ = io.WriteString(w, "done")
 	})))
@@ -190,7 +192,7 @@ func TestNoRequestIsLostInADrain(t *testing.T) {
 // TestConnectionsThatStay checks that the drain finally closes the remaining connections.
 func TestConnectionsThatStay(t *testing.T) {
 	o := &options{shutdownConnections: 300 * time.Millisecond}
-	srv, conns := serveOn(t, connectionLimits{}, http.NotFoundHandler())
+	srv, conns := serveOn(t, secure.Limits{}, http.NotFoundHandler())
 	conn, err := net.Dial("tcp", conns.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +217,7 @@ func TestConnectionsThatStay(t *testing.T) {
 }
 
 func TestConnectionsPerSource(t *testing.T) {
-	_, conns := serveOn(t, connectionLimits{perSource: 4}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))
+	_, conns := serveOn(t, secure.Limits{PerSource: 4}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))
 	dial := func(from string) net.Conn {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 		conn, err := d.Dial("tcp", conns.Addr().String())
@@ -262,7 +264,7 @@ func TestConnectionsPerSource(t *testing.T) {
 // TestListenerIsClosedTwice covers a drain without connections. The server closes the listener again after
 // the drain, which is not an error.
 func TestListenerIsClosedTwice(t *testing.T) {
-	_, conns := serveOn(t, connectionLimits{}, http.NotFoundHandler())
+	_, conns := serveOn(t, secure.Limits{}, http.NotFoundHandler())
 	for range 2 {
 		if err := conns.Close(); err != nil {
 			t.Errorf("Closing: %v", err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/cmd/postern/app/secure"
 )
 
 // get sends a request to a handler.
@@ -55,20 +57,20 @@ func TestDrain(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	o := &options{shutdownDelay: 3 * time.Second, shutdownConnections: time.Second}
 	h := &health{}
-	srv := newHTTPServer(t.Context(), o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	srv := secure.NewServer(t.Context(), o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/slow" {
 			close(started)
 			<-release
 		}
 		_, _ = io.WriteString(w, "done")
-	})), secureTimeouts)
+	})), secure.PortTimeouts)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	served, drained, slow := make(chan error, 1), make(chan error, 1), make(chan string, 1)
-	conns := newConnections(l, connectionLimits{}, klog.FromContext(t.Context()))
+	conns := secure.NewConnections(l, secure.Limits{}, klog.FromContext(t.Context()))
 	go func() { served <- srv.Serve(conns) }()
 	fetch := func(path string) string {
 		resp, err := http.Get("http://" + l.Addr().String() + path)
@@ -110,7 +112,7 @@ func TestDrain(t *testing.T) {
 
 // TestServerIsBounded checks the settings of the time-outs, because waiting for them would be slow.
 func TestServerIsBounded(t *testing.T) {
-	srv := newHTTPServer(t.Context(), http.NotFoundHandler(), secureTimeouts)
+	srv := secure.NewServer(t.Context(), http.NotFoundHandler(), secure.PortTimeouts)
 	if srv.ReadHeaderTimeout <= 0 || srv.ReadTimeout <= 30*time.Second || srv.WriteTimeout <= srv.ReadTimeout || srv.IdleTimeout <= 0 || srv.MaxHeaderBytes <= 0 {
 		t.Errorf("Got %+v, want time-outs beyond the 30 s that a webhook may take", srv)
 	}

@@ -22,7 +22,7 @@ func TestHelpText(t *testing.T) {
 			_, got, _ := runApp(t.Context(), "--help")
 			file := filepath.Join("testdata", "help-"+columns+".txt")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

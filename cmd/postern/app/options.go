@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/cmd/postern/app/secure"
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/registration"
 )
@@ -102,7 +103,7 @@ func (o *options) check() error {
 	_, err = o.tlsConfig()
 	errs = append(errs, err)
 	if o.clientCA != "" {
-		_, err = newClientCA(o.clientCA, clientCAAge, klog.Logger{})
+		_, err = secure.NewClientCA(o.clientCA, secure.ClientCAAge, klog.Logger{})
 		errs = append(errs, err)
 	}
 	if len(o.clientNames) > 0 && o.clientCA == "" {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/cmd/postern/app/secure"
+	"github.com/postern-dev/postern/internal/bodylog"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/registration"
 )
@@ -61,11 +63,11 @@ func (o *options) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	secure, plain, err := o.listen(ctx)
+	port, plain, err := o.listen(ctx)
 	if err != nil {
 		return err
 	}
-	defer secure.Close()
+	defer port.Close()
 	if plain != nil {
 		defer plain.Close()
 	}
@@ -81,14 +83,14 @@ func (o *options) serve(ctx context.Context) error {
 		return err
 	}
 	if o.tlsCert == "" {
-		if p.certs, err = p.authority(withoutBodies(ctx)); err != nil {
+		if p.certs, err = p.authority(bodylog.Without(ctx)); err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
 	}
 	if err := p.shareKey(ctx); err != nil {
 		return err
 	}
-	return p.run(ctx, secure, plain)
+	return p.run(ctx, port, plain)
 }
 
 func (p *process) announce(ctx context.Context) {
@@ -100,7 +102,7 @@ func (p *process) announce(ctx context.Context) {
 }
 
 // run serves until ctx ends, and then drains.
-func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
+func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
@@ -125,17 +127,17 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", prepared.ready}},
 		infos:  []check{{"webhooks", p.registrar.Status}},
 	}
-	secureLimits, healthLimits := p.connectionLimits(openFiles())
-	conns := newConnections(secure, secureLimits, klog.FromContext(ctx))
+	secureLimits, healthLimits := secure.LimitsFor(secure.OpenFiles(), p.maxConnections)
+	conns := secure.NewConnections(port, secureLimits, klog.FromContext(ctx))
 	p.measure(conns)
-	srv, err := p.newServer(background, conns.prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
+	srv, err := p.newServer(background, conns.Prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
 	}
 	p.informers.StartWithContext(background)
 	p.custom.Start(background.Done())
 	p.optional.Start(background.Done())
-	start(func(ctx context.Context) error { return p.certs.Run(withoutBodies(ctx)) })
+	start(func(ctx context.Context) error { return p.certs.Run(bodylog.Without(ctx)) })
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, replicas, synced, prepared) })
 	start(func(context.Context) error {
@@ -151,12 +153,12 @@ func (p *process) run(ctx context.Context, secure, plain net.Listener) error {
 	}
 	servers := []*http.Server{srv}
 	if plain != nil {
-		healthConns := newConnections(plain, healthLimits, klog.FromContext(ctx))
+		healthConns := secure.NewConnections(plain, healthLimits, klog.FromContext(ctx))
 		health := p.newHealthServer(background, healthConns)
 		servers = append(servers, health)
 		start(func(context.Context) error { return serveUntilClosed(health.Serve(healthConns)) })
 	}
-	klog.FromContext(ctx).Info("Serving", "address", secure.Addr().String())
+	klog.FromContext(ctx).Info("Serving", "address", port.Addr().String())
 	select {
 	case err := <-failed:
 		errs := []error{err}
@@ -199,9 +201,9 @@ func (p *process) withMetrics(next http.Handler) http.Handler {
 	if !p.authorizeMetrics {
 		return next
 	}
-	scrape := authorized(p.cluster.client, p.metricsHandler())
+	scrape := secure.Authorized(p.cluster.client, p.metricsHandler())
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == metricsPath {
+		if req.URL.Path == secure.MetricsPath {
 			scrape.ServeHTTP(w, req)
 			return
 		}
@@ -210,7 +212,7 @@ func (p *process) withMetrics(next http.Handler) http.Handler {
 }
 
 // measure registers the metrics of the process that the router does not have.
-func (p *process) measure(conns *connections) {
+func (p *process) measure(conns *secure.Connections) {
 	gauge := func(name, help string, value func() float64) {
 		p.registry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "postern", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, value))
 	}
@@ -219,32 +221,32 @@ func (p *process) measure(conns *connections) {
 	gauge("webhook_timeout_seconds", "How long the API server waits for an answer, in seconds.",
 		func() float64 { return p.deployment.Timeout.Seconds() })
 	gauge("open_connections", "Open connections to the secure port.", func() float64 {
-		open, _ := conns.count()
+		open, _ := conns.Count()
 		return float64(open)
 	})
 }
 
 // newHealthServer serves health and metrics over plain HTTP.
-func (p *process) newHealthServer(ctx context.Context, conns *connections) *http.Server {
+func (p *process) newHealthServer(ctx context.Context, conns *secure.Connections) *http.Server {
 	mux := http.NewServeMux()
 	p.health.register(mux)
 	if !p.authorizeMetrics {
-		mux.Handle(metricsPath, p.metricsHandler())
+		mux.Handle(secure.MetricsPath, p.metricsHandler())
 	}
-	return newHTTPServer(ctx, conns.prune(mux), healthTimeouts)
+	return secure.NewServer(ctx, conns.Prune(mux), secure.HealthTimeouts)
 }
 
 // metricsHandler serves the metrics to few callers at a time, because each answer takes
 // about a megabyte of memory.
 func (p *process) metricsHandler() http.Handler {
 	scrape := metrics.HandlerFor(p.registry, metrics.HandlerOpts{})
-	turns := newTurns(scrapes)
+	turns := secure.NewTurns(secure.Scrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !turns.take(req.Context(), hostOf(req.RemoteAddr)) {
-			tooManyCallers(w)
+		if !turns.Take(req.Context(), secure.HostOf(req.RemoteAddr)) {
+			secure.TooManyCallers(w)
 			return
 		}
-		defer turns.release(hostOf(req.RemoteAddr))
+		defer turns.Release(secure.HostOf(req.RemoteAddr))
 		scrape.ServeHTTP(w, req)
 	})
 }

@@ -5,50 +5,35 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/cmd/postern/app/secure"
 )
 
-const (
-	readHeaderTimeout = 5 * time.Second
-	// maxHeaderBytes is far more than an API server sends.
-	maxHeaderBytes = 64 << 10
-	// finishTimeout bounds the requests that are in flight after the drain no longer
-	// waits for their connections.
-	finishTimeout = 31 * time.Second
-)
-
-// timeouts are the timeouts of a port.
-type timeouts struct{ read, write, idle time.Duration }
-
-var (
-	// secureTimeouts are longer than the 30 s that a webhook call may take.
-	secureTimeouts = timeouts{read: 35 * time.Second, write: 40 * time.Second, idle: 2 * time.Minute}
-	// healthTimeouts are those of a port that every pod can reach, and that serves requests
-	// without a body. Kubelets and Prometheus connect again.
-	healthTimeouts = timeouts{read: 5 * time.Second, write: 10 * time.Second, idle: 15 * time.Second}
-)
+// finishTimeout bounds the requests that are in flight after the drain no longer
+// waits for their connections.
+const finishTimeout = 31 * time.Second
 
 // listen opens the secure port and the health port. On error it opens neither.
-func (o *options) listen(ctx context.Context) (secure, plain net.Listener, err error) {
+func (o *options) listen(ctx context.Context) (port, plain net.Listener, err error) {
 	var lc net.ListenConfig
-	secure, err = lc.Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
+	port, err = lc.Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("--secure-port: %w", err)
 	}
 	if o.healthBindAddress == "" {
-		return secure, nil, nil
+		return port, nil, nil
 	}
 	plain, err = lc.Listen(ctx, "tcp", o.healthBindAddress)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("--health-bind-address: %w", err), secure.Close())
+		return nil, nil, errors.Join(fmt.Errorf("--health-bind-address: %w", err), port.Close())
 	}
-	return secure, plain, nil
+	return port, plain, nil
 }
 
 // newServer returns the server of the secure port.
@@ -59,37 +44,18 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 	}
 	config.GetCertificate = certificate
 	if o.clientCA != "" {
-		clients, err := newClientCA(o.clientCA, clientCAAge, klog.FromContext(ctx))
+		clients, err := secure.NewClientCA(o.clientCA, secure.ClientCAAge, klog.FromContext(ctx))
 		if err != nil {
 			return nil, err
 		}
-		config.ClientAuth, config.VerifyConnection = tls.RequestClientCert, clients.verify
+		config.ClientAuth, config.VerifyConnection = tls.RequestClientCert, clients.Verify
 	}
-	srv := newHTTPServer(ctx, h, secureTimeouts)
+	srv := secure.NewServer(ctx, h, secure.PortTimeouts)
 	srv.TLSConfig = config
 	srv.Protocols = &http.Protocols{}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(!o.disableHTTP2)
 	return srv, nil
-}
-
-func newHTTPServer(ctx context.Context, h http.Handler, t timeouts) *http.Server {
-	logger := klog.FromContext(ctx)
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: t.read, WriteTimeout: t.write,
-		IdleTimeout: t.idle, MaxHeaderBytes: maxHeaderBytes,
-		BaseContext: func(net.Listener) context.Context { return klog.NewContext(context.WithoutCancel(ctx), logger) },
-		ErrorLog:    log.New(logWriter{logger}, "", 0),
-	}
-}
-
-// logWriter receives the connection errors of net/http. Port scans and probes cause
-// such errors, so they are not logged by default.
-type logWriter struct{ logger klog.Logger }
-
-func (w logWriter) Write(p []byte) (int, error) {
-	w.logger.V(4).Info("Connection", "message", string(p))
-	return len(p), nil
 }
 
 // secureHandler serves health and the webhooks. If there is a client CA, the webhooks
@@ -109,7 +75,7 @@ func (o *options) secureHandler(h *health, webhooks http.Handler) http.Handler {
 			mux.ServeHTTP(w, req)
 		case o.clientCA != "" && (req.TLS == nil || len(req.TLS.PeerCertificates) == 0):
 			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
-		case o.clientCA != "" && !named(req.TLS, o.clientNames):
+		case o.clientCA != "" && !secure.HasName(req.TLS, o.clientNames):
 			http.Error(w, "the client certificate has none of the names that are allowed", http.StatusForbidden)
 		default:
 			webhooks.ServeHTTP(w, req)
@@ -124,14 +90,14 @@ func (o *options) secureHandler(h *health, webhooks http.Handler) http.Handler {
 // A request is lost if the client sends it on an idle connection while the server
 // closes that connection: the API server does not repeat it. Connections therefore end
 // with an answer, or when the client closes them.
-func (o *options) drain(ctx context.Context, h *health, conns *connections, servers ...*http.Server) error {
+func (o *options) drain(ctx context.Context, h *health, conns *secure.Connections, servers ...*http.Server) error {
 	logger := klog.FromContext(ctx)
 	h.draining.Store(true)
 	logger.Info("Shutting down", "delay", o.shutdownDelay)
 	ctx = context.WithoutCancel(ctx)
 	time.Sleep(o.shutdownDelay)
 	errs := []error{conns.Close()}
-	conns.awaitNone(ctx, o.shutdownConnections)
+	conns.AwaitNone(ctx, o.shutdownConnections)
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	for _, s := range servers {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/cmd/postern/app/secure"
 )
 
 // authority signs certificates for tests.
@@ -165,7 +167,7 @@ func TestClientNames(t *testing.T) {
 func TestClientCAIsReloaded(t *testing.T) {
 	before, after := newAuthority(t), newAuthority(t)
 	file := before.file(t)
-	ca, err := newClientCA(file, 0, klog.Logger{})
+	ca, err := secure.NewClientCA(file, 0, klog.Logger{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +177,7 @@ func TestClientCAIsReloaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ca.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}); (err == nil) != ok {
+		if err := ca.Verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}); (err == nil) != ok {
 			t.Errorf("%s: got %v, want it verified: %v", when, err, ok)
 		}
 	}

@@ -1,4 +1,4 @@
-package app
+package secure
 
 import "syscall"
 
@@ -16,23 +16,23 @@ const (
 	leastConnections = 16
 )
 
-// connectionLimits bound the connections to a port. 0 is for no bound.
-type connectionLimits struct{ perSource, total int }
+// Limits bound the connections to a port. 0 is for no bound.
+type Limits struct{ PerSource, Total int }
 
-// connectionLimits returns the bounds of the two ports. Neither port can use up the file
-// descriptors of the process, which the other one needs.
-func (o *options) connectionLimits(descriptors uint64) (secure, health connectionLimits) {
+// LimitsFor returns the bounds of the secure port and of the health port, for a process that may have a number of file
+// descriptors. Neither port can use up the descriptors, which the other one needs. perSource is 0 for no bound.
+func LimitsFor(descriptors uint64, perSource int) (secure, health Limits) {
 	free := int(min(descriptors, 1<<20)) - ownDescriptors
-	health.total = max(leastConnections, min(healthConnections, free/4))
-	secure = connectionLimits{perSource: o.maxConnections, total: max(leastConnections, free-health.total)}
-	if o.maxConnections > 0 {
-		secure.total = min(secure.total, sources*o.maxConnections)
+	health.Total = max(leastConnections, min(healthConnections, free/4))
+	secure = Limits{PerSource: perSource, Total: max(leastConnections, free-health.Total)}
+	if perSource > 0 {
+		secure.Total = min(secure.Total, sources*perSource)
 	}
 	return secure, health
 }
 
-// openFiles returns how many file descriptors the process may have.
-func openFiles() uint64 {
+// OpenFiles returns how many file descriptors the process may have.
+func OpenFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 1024 // The usual limit of a process that does not raise it.

@@ -1,4 +1,4 @@
-package app
+package bodylog
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 		var log bytes.Buffer
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(10))))
 		if terse {
-			ctx = withoutBodies(klog.NewContext(ctx, klog.FromContext(ctx).WithName("certs")))
+			ctx = Without(klog.NewContext(ctx, klog.FromContext(ctx).WithName("certs")))
 			ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx).WithName("more"), "key", "value"))
 		}
 		secrets := client.CoreV1().Secrets("postern-system")

@@ -1,4 +1,4 @@
-package app
+package secure
 
 import (
 	"errors"
@@ -35,8 +35,8 @@ func TestAcceptErrorsPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conns := newConnections(&failing{l, []error{syscall.EMFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM}}, connectionLimits{}, klog.FromContext(t.Context()))
-	srv := newHTTPServer(t.Context(), http.NotFoundHandler(), healthTimeouts)
+	conns := NewConnections(&failing{l, []error{syscall.EMFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM}}, Limits{}, klog.FromContext(t.Context()))
+	srv := NewServer(t.Context(), http.NotFoundHandler(), HealthTimeouts)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(conns) }()
 	resp, err := http.Get("http://" + l.Addr().String())
@@ -52,7 +52,7 @@ func TestAcceptErrorsPass(t *testing.T) {
 
 // TestSharesOfSources fills a port from several sources. Each of them must leave connections for another one.
 func TestSharesOfSources(t *testing.T) {
-	c := newConnections(&failing{}, connectionLimits{perSource: 60, total: 100}, klog.FromContext(t.Context()))
+	c := NewConnections(&failing{}, Limits{PerSource: 60, Total: 100}, klog.FromContext(t.Context()))
 	fill := func(source string) (n int) {
 		for c.add(source) {
 			n++
@@ -76,18 +76,17 @@ func TestSharesOfSources(t *testing.T) {
 }
 
 func TestConnectionLimits(t *testing.T) {
-	o := &options{maxConnections: 1000}
-	for descriptors, want := range map[uint64][2]connectionLimits{
+	for descriptors, want := range map[uint64][2]Limits{
 		1 << 20:        {{1000, 2000}, {0, 256}},
 		math.MaxUint64: {{1000, 2000}, {0, 256}},
 		1024:           {{1000, 672}, {0, 224}},
 		64:             {{1000, 16}, {0, 16}},
 	} {
-		if secure, health := o.connectionLimits(descriptors); secure != want[0] || health != want[1] {
+		if secure, health := LimitsFor(descriptors, 1000); secure != want[0] || health != want[1] {
 			t.Errorf("%d descriptors: got %v and %v, want %v", descriptors, secure, health, want)
 		}
 	}
-	if secure, _ := (&options{}).connectionLimits(1024); secure.total != 672 {
+	if secure, _ := LimitsFor(1024, 0); secure.Total != 672 {
 		t.Errorf("Got %v without a limit per source, want descriptors kept back", secure)
 	}
 }

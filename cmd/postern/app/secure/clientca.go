@@ -1,4 +1,4 @@
-package app
+package secure
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// clientCAAge is how long the content of --client-ca-file is cached.
-const clientCAAge = 10 * time.Second
+// ClientCAAge is how long the content of --client-ca-file is cached.
+const ClientCAAge = 10 * time.Second
 
-// clientCA verifies the certificates of clients against a CA file. It reads the file
+// ClientCA verifies the certificates of clients against a CA file. It reads the file
 // again while it serves.
-type clientCA struct {
+type ClientCA struct {
 	file   string
 	age    time.Duration
 	logger klog.Logger
@@ -29,12 +29,13 @@ type clientCA struct {
 	read time.Time
 }
 
-func newClientCA(file string, age time.Duration, logger klog.Logger) (*clientCA, error) {
-	c := &clientCA{file: file, age: age, logger: logger}
+// NewClientCA reads the CA in a file. It reads the file again when its content is older than age.
+func NewClientCA(file string, age time.Duration, logger klog.Logger) (*ClientCA, error) {
+	c := &ClientCA{file: file, age: age, logger: logger}
 	return c, c.load()
 }
 
-func (c *clientCA) load() error {
+func (c *ClientCA) load() error {
 	c.read = time.Now()
 	pem, err := os.ReadFile(c.file)
 	if err != nil {
@@ -56,7 +57,7 @@ func (c *clientCA) load() error {
 
 // current returns the certificates in the file. If the file is broken, it returns the
 // certificates that it read before.
-func (c *clientCA) current() *x509.CertPool {
+func (c *ClientCA) current() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.read) >= c.age {
@@ -67,9 +68,9 @@ func (c *clientCA) current() *x509.CertPool {
 	return c.pool
 }
 
-// verify fails a handshake with a client whose certificate is not signed by the CA. The
+// Verify fails a handshake with a client whose certificate is not signed by the CA. The
 // handler decides whether a client needs a certificate: the kubelet has none.
-func (c *clientCA) verify(state tls.ConnectionState) error {
+func (c *ClientCA) Verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return nil
 	}
@@ -83,9 +84,9 @@ func (c *clientCA) verify(state tls.ConnectionState) error {
 	return err
 }
 
-// named reports whether the common name or a DNS name of a client's certificate is in
+// HasName reports whether the common name or a DNS name of a client's certificate is in
 // names. An empty list matches every name.
-func named(state *tls.ConnectionState, names []string) bool {
+func HasName(state *tls.ConnectionState, names []string) bool {
 	leaf := state.PeerCertificates[0]
 	return len(names) == 0 || slices.Contains(names, leaf.Subject.CommonName) ||
 		slices.ContainsFunc(leaf.DNSNames, func(name string) bool { return slices.Contains(names, name) })

@@ -1,4 +1,5 @@
-package app
+// Package secure serves the ports of a process. It bounds their connections and callers, and verifies client certificates.
+package secure
 
 import (
 	"context"
@@ -19,12 +20,12 @@ import (
 // container counts that.
 const writeBufferBytes = 128 << 10
 
-// connections is a listener that counts the connections it accepted. It bounds the
+// Connections is a listener that counts the connections it accepted. It bounds the
 // number of connections of each source address, and of all together.
-type connections struct {
+type Connections struct {
 	net.Listener
 
-	connectionLimits
+	Limits
 
 	logger             klog.Logger
 	refusals, failures sparselog.Limiter
@@ -37,19 +38,20 @@ type connections struct {
 	ended chan struct{} // Closed when a connection ends, and then replaced.
 }
 
-func newConnections(l net.Listener, limits connectionLimits, logger klog.Logger) *connections {
-	return &connections{
-		Listener: l, connectionLimits: limits, logger: logger, by: map[string]int{}, ended: make(chan struct{}),
+// NewConnections returns a listener that accepts the connections of l within the limits.
+func NewConnections(l net.Listener, limits Limits, logger klog.Logger) *Connections {
+	return &Connections{
+		Listener: l, Limits: limits, logger: logger, by: map[string]int{}, ended: make(chan struct{}),
 		close: sync.OnceValue(l.Close),
 	}
 }
 
 // Close implements net.Listener. Each further call returns the same error.
-func (c *connections) Close() error { return c.close() }
+func (c *Connections) Close() error { return c.close() }
 
 // Accept implements net.Listener. A connection beyond the bounds is closed at once. An
 // error does not end the server, unless the listener is closed.
-func (c *connections) Accept() (net.Conn, error) {
+func (c *Connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -61,7 +63,7 @@ func (c *connections) Accept() (net.Conn, error) {
 			}
 			return nil, passing{err}
 		}
-		source := hostOf(conn.RemoteAddr().String())
+		source := HostOf(conn.RemoteAddr().String())
 		if c.add(source) {
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				// A failure leaves the default, which is larger.
@@ -71,7 +73,7 @@ func (c *connections) Accept() (net.Conn, error) {
 		}
 		_ = conn.Close()
 		if suppressed, ok := c.refusals.Allow(); ok {
-			c.logger.Info("Closed a new connection: its source has too many", "source", source, "limit", c.perSource, "total", c.total, "suppressed", suppressed)
+			c.logger.Info("Closed a new connection: its source has too many", "source", source, "limit", c.PerSource, "total", c.Total, "suppressed", suppressed)
 		}
 	}
 }
@@ -86,7 +88,7 @@ func (passing) Temporary() bool { return true }
 // Timeout implements net.Error.
 func (passing) Timeout() bool { return false }
 
-func (c *connections) add(source string) bool {
+func (c *Connections) add(source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.by[source] >= c.share() {
@@ -97,7 +99,7 @@ func (c *connections) add(source string) bool {
 	return true
 }
 
-func (c *connections) remove(source string) {
+func (c *Connections) remove(source string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
@@ -111,36 +113,37 @@ func (c *connections) remove(source string) {
 // share returns how many connections a source may have: no more than are left for all
 // others. Many sources that take what they can therefore have equal shares, and leave a
 // share for another source.
-func (c *connections) share() int {
+func (c *Connections) share() int {
 	share := math.MaxInt
-	if c.total > 0 {
-		share = c.total - c.open
+	if c.Total > 0 {
+		share = c.Total - c.open
 	}
-	if c.perSource > 0 {
-		share = min(share, c.perSource)
+	if c.PerSource > 0 {
+		share = min(share, c.PerSource)
 	}
 	return share
 }
 
 // many reports whether a source has more than half of the connections that it may have.
-func (c *connections) many(source string) bool {
+func (c *Connections) many(source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.by[source] > c.share()/2
 }
 
-func (c *connections) count() (open int, ended <-chan struct{}) {
+// Count returns how many connections are open, and a channel that is closed when one of them ends.
+func (c *Connections) Count() (open int, ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open, c.ended
 }
 
-// awaitNone returns when no connection is open any more, or when the time is over.
-func (c *connections) awaitNone(ctx context.Context, most time.Duration) {
+// AwaitNone returns when no connection is open any more, or when the time is over.
+func (c *Connections) AwaitNone(ctx context.Context, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
-		open, ended := c.count()
+		open, ended := c.Count()
 		if open == 0 {
 			return
 		}
@@ -155,12 +158,12 @@ func (c *connections) awaitNone(ctx context.Context, most time.Duration) {
 	}
 }
 
-// prune closes a connection after its next answer if its source has many connections.
+// Prune closes a connection after its next answer if its source has many connections.
 // Idle connections therefore do not accumulate. Closing an idle connection at any
 // other time could lose a request that the client has just sent.
-func (c *connections) prune(next http.Handler) http.Handler {
+func (c *Connections) Prune(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if c.many(hostOf(req.RemoteAddr)) {
+		if c.many(HostOf(req.RemoteAddr)) {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, req)
@@ -179,7 +182,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-func hostOf(address string) string {
+// HostOf returns the host of an address, or the address itself if it has no port.
+func HostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return address

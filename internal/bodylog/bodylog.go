@@ -1,4 +1,5 @@
-package app
+// Package bodylog keeps the bodies of requests and answers out of the logs of client-go.
+package bodylog
 
 import (
 	"context"
@@ -11,9 +12,9 @@ import (
 // answers.
 const bodyLevel = 8
 
-// withoutBodies returns a context with which client-go logs no bodies, whatever --v is.
+// Without returns a context with which client-go logs no bodies, whatever --v is.
 // It is for requests whose bodies are Secrets.
-func withoutBodies(ctx context.Context) context.Context {
+func Without(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.New(terse{klog.FromContext(ctx).GetSink()}))
 }
 

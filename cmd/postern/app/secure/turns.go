@@ -1,4 +1,4 @@
-package app
+package secure
 
 import (
 	"context"
@@ -14,21 +14,22 @@ const (
 	turnPatience = 5 * time.Second
 )
 
-// turns bounds the number of callers at a time, in total and for each source address.
+// Turns bounds the number of callers at a time, in total and for each source address.
 // Callers wait in the order in which they came, so that no source can keep others from
 // their turn.
-type turns struct {
+type Turns struct {
 	free chan struct{}
 
 	mu sync.Mutex
 	by map[string]int
 }
 
-func newTurns(n int) *turns { return &turns{free: make(chan struct{}, n), by: map[string]int{}} }
+// NewTurns returns Turns for n callers at a time.
+func NewTurns(n int) *Turns { return &Turns{free: make(chan struct{}, n), by: map[string]int{}} }
 
-// take waits for a turn. It returns false at once if other callers of the source have a
+// Take waits for a turn. It returns false at once if other callers of the source have a
 // turn or wait for one, and after a while if there is none.
-func (t *turns) take(ctx context.Context, source string) bool {
+func (t *Turns) Take(ctx context.Context, source string) bool {
 	if !t.enter(source) {
 		return false
 	}
@@ -44,13 +45,13 @@ func (t *turns) take(ctx context.Context, source string) bool {
 	return false
 }
 
-// release ends a turn.
-func (t *turns) release(source string) {
+// Release ends a turn.
+func (t *Turns) Release(source string) {
 	<-t.free
 	t.leave(source)
 }
 
-func (t *turns) enter(source string) bool {
+func (t *Turns) enter(source string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.by[source] >= turnsPerSource {
@@ -60,7 +61,7 @@ func (t *turns) enter(source string) bool {
 	return true
 }
 
-func (t *turns) leave(source string) {
+func (t *Turns) leave(source string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.by[source]--; t.by[source] == 0 {
@@ -68,7 +69,8 @@ func (t *turns) leave(source string) {
 	}
 }
 
-func tooManyCallers(w http.ResponseWriter) {
+// TooManyCallers answers a caller that gets no turn.
+func TooManyCallers(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "too many callers at a time", http.StatusTooManyRequests)
 }

@@ -1,4 +1,4 @@
-package app
+package secure
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 		review.Status.Allowed = review.Spec.User == "prometheus" && asked.Path == "/metrics" && asked.Verb == "get" && review.Spec.Extra["k"][0] == "v"
 		return true, review, nil
 	})
-	h := authorized(client, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }))
+	h := Authorized(client, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }))
 	for header, want := range map[string]int{
 		"": 401, "Basic prometheus": 401, "Bearer ": 401, "Bearer forged": 401, "Bearer nobody": 403, "Bearer lost": 503, "Bearer prometheus": 200,
 	} {
@@ -67,7 +67,7 @@ func TestForgedTokensDoNotLockOut(t *testing.T) {
 		return true, review, nil
 	})
 	blocked := blockForged{client, release, &forged}
-	h := authorized(blocked, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := Authorized(blocked, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(source, token string) int {
 		req := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		req.RemoteAddr = source + ":1"
@@ -106,22 +106,22 @@ func TestForgedTokensDoNotLockOut(t *testing.T) {
 
 // TestTurnsAreInOrder checks that callers wait for a turn, and get it in the order in which they came.
 func TestTurnsAreInOrder(t *testing.T) {
-	turns := newTurns(1)
-	if !turns.take(t.Context(), "a") {
+	turns := NewTurns(1)
+	if !turns.Take(t.Context(), "a") {
 		t.Fatal("Got no turn, want one")
 	}
 	got := make(chan bool)
-	go func() { got <- turns.take(t.Context(), "b") }()
-	turns.release("a")
+	go func() { got <- turns.Take(t.Context(), "b") }()
+	turns.Release("a")
 	if !<-got {
 		t.Error("Got no turn after the first one, want one")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if turns.take(ctx, "c") {
+	if turns.Take(ctx, "c") {
 		t.Error("Got a turn after the caller has gone")
 	}
-	turns.release("b")
+	turns.Release("b")
 	if len(turns.by) != 0 {
 		t.Errorf("Got %v, want no source remembered", turns.by)
 	}

@@ -1,4 +1,4 @@
-package app
+package secure
 
 import (
 	"context"
@@ -13,15 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/bodylog"
 )
 
 const (
-	metricsPath = "/metrics"
+	// MetricsPath is the path of the metrics.
+	MetricsPath = "/metrics"
 
-	// scrapes is the number of callers that are looked up, or served, at a time. The bound
+	// Scrapes is the number of callers that are looked up, or served, at a time. The bound
 	// keeps unknown callers from using up the process's memory, and its capacity to ask the
 	// API server.
-	scrapes       = 4
+	Scrapes       = 4
 	scrapeTimeout = 5 * time.Second
 
 	// acceptedTTL is longer than the usual interval of a Prometheus, so that a flood of
@@ -30,10 +33,10 @@ const (
 	maxAccepted = 64
 )
 
-// authorized serves callers whose bearer token belongs to a user who may get
+// Authorized serves callers whose bearer token belongs to a user who may get
 // /metrics. The API server decides that. Accepted tokens are cached, as hashes.
-func authorized(client kubernetes.Interface, next http.Handler) http.Handler {
-	turns := newTurns(scrapes)
+func Authorized(client kubernetes.Interface, next http.Handler) http.Handler {
+	turns := NewTurns(Scrapes)
 	accepted := cache.NewLRUExpireCache(maxAccepted)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		token, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
@@ -46,13 +49,13 @@ func authorized(client kubernetes.Interface, next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		source := hostOf(req.RemoteAddr)
-		if !turns.take(req.Context(), source) {
-			tooManyCallers(w)
+		source := HostOf(req.RemoteAddr)
+		if !turns.Take(req.Context(), source) {
+			TooManyCallers(w)
 			return
 		}
-		code, err := mayScrape(withoutBodies(req.Context()), client, token)
-		turns.release(source)
+		code, err := mayScrape(bodylog.Without(req.Context()), client, token)
+		turns.Release(source)
 		switch {
 		case err != nil:
 			klog.FromContext(req.Context()).V(2).Info("Could not look up who asks for metrics", "err", err)
@@ -87,7 +90,7 @@ func mayScrape(ctx context.Context, client kubernetes.Interface, token string) (
 	may, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: metricsPath, Verb: "get"},
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: MetricsPath, Verb: "get"},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -1,0 +1,48 @@
+package secure
+
+import (
+	"context"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	readHeaderTimeout = 5 * time.Second
+	// maxHeaderBytes is far more than an API server sends.
+	maxHeaderBytes = 64 << 10
+)
+
+// Timeouts are the timeouts of a port.
+type Timeouts struct{ Read, Write, Idle time.Duration }
+
+var (
+	// PortTimeouts are longer than the 30 s that a webhook call may take.
+	PortTimeouts = Timeouts{Read: 35 * time.Second, Write: 40 * time.Second, Idle: 2 * time.Minute}
+	// HealthTimeouts are those of a port that every pod can reach, and that serves requests
+	// without a body. Kubelets and Prometheus connect again.
+	HealthTimeouts = Timeouts{Read: 5 * time.Second, Write: 10 * time.Second, Idle: 15 * time.Second}
+)
+
+// NewServer returns an HTTP server that logs with the logger of the context. A cancelled context does not end its requests.
+func NewServer(ctx context.Context, h http.Handler, t Timeouts) *http.Server {
+	logger := klog.FromContext(ctx)
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: t.Read, WriteTimeout: t.Write,
+		IdleTimeout: t.Idle, MaxHeaderBytes: maxHeaderBytes,
+		BaseContext: func(net.Listener) context.Context { return klog.NewContext(context.WithoutCancel(ctx), logger) },
+		ErrorLog:    log.New(logWriter{logger}, "", 0),
+	}
+}
+
+// logWriter receives the connection errors of net/http. Port scans and probes cause
+// such errors, so they are not logged by default.
+type logWriter struct{ logger klog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.logger.V(4).Info("Connection", "message", string(p))
+	return len(p), nil
+}
