@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +56,7 @@ func connections(t *testing.T, c *e2e.Cluster, namespace string) []connection {
 	return out
 }
 
-// grant gives a user permissions in a namespace.
+// grant gives a user permissions in a namespace, and returns when the API server's authorizer knows all of them.
 func grant(t *testing.T, c *e2e.Cluster, namespace, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	rbac := c.Admin.RbacV1()
@@ -68,6 +70,18 @@ func grant(t *testing.T, c *e2e.Cluster, namespace, user string, rules ...rbacv1
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("Binding a role: %v", err)
 	}
+	last := rules[len(rules)-1]
+	resource, subresource, _ := strings.Cut(last.Resources[0], "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: last.Verbs[0], Group: last.APIGroups[0], Resource: resource, Subresource: subresource,
+	}}}
+	e2e.Eventually(t, settleBound, user+" has the permissions", func(ctx context.Context) error {
+		answer, err := c.Admin.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = errors.New("the authorizer does not know the role")
+		}
+		return err
+	})
 }
 
 // send connects to the first container of a pod, and returns the error of the API server.
