@@ -45,10 +45,10 @@ func NewClient(config *rest.Config, limit Limit) (*http.Client, error) {
 		return nil, err
 	}
 	tokenFile := config.BearerTokenFile
+	if _, err := ReadToken(tokenFile); err != nil {
+		return nil, err
+	}
 	if tokenFile != "" {
-		if _, err := readToken(tokenFile); err != nil {
-			return nil, err
-		}
 		// client-go reads it once a minute.
 		config.BearerToken, config.BearerTokenFile = "", ""
 	}
@@ -76,16 +76,11 @@ func CheckCA(file string) error {
 	return nil
 }
 
-// CheckToken reads a file with a token, if there is one.
-func CheckToken(file string) error {
+// ReadToken returns the token in a file, or "" without a file.
+func ReadToken(file string) (string, error) {
 	if file == "" {
-		return nil
+		return "", nil
 	}
-	_, err := readToken(file)
-	return err
-}
-
-func readToken(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("reading the token: %w", err)
@@ -128,11 +123,11 @@ type transport struct {
 const retryAfter = "Retry-After"
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if t.tokenFile != "" {
-		token, err := readToken(t.tokenFile)
-		if err != nil {
-			return nil, err
-		}
+	token, err := ReadToken(t.tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
 		req = req.Clone(req.Context())
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -81,10 +81,12 @@ func (b *backend) review(ctx context.Context, spec imagepolicyv1alpha1.ImageRevi
 			return statusOf(result)
 		}
 		pause, again := pauseAfter(err, &backoff)
-		if !again {
+		if !again || !servers.HasTime(ctx, pause) {
 			return nil, err
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause || !sleep(ctx, pause) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return nil, err
 		}
 	}
@@ -108,18 +110,6 @@ func isTransient(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err) ||
 		strings.Contains(err.Error(), closedIdle) ||
 		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
-}
-
-// sleep returns false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func statusOf(result rest.Result) (*imagepolicyv1alpha1.ImageReviewStatus, error) {

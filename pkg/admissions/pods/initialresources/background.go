@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
@@ -47,8 +48,8 @@ type background struct {
 	// pending is the number of scopes with a running or waiting query, by namespace of the pod. all is their sum.
 	pending map[string]int
 	all     int
-	// complained is the time of the last logged error.
-	complained time.Time
+	// failures bounds the log lines about errors.
+	failures rate.Sometimes
 }
 
 // entry is the answer for a scope. background.mu guards it.
@@ -193,10 +194,9 @@ func (b *background) settle(ctx context.Context, e *entry, answer usage.Answer, 
 		e.answer, e.answered, e.next = answer, now, now.Add(b.refresh)
 	} else {
 		e.next = now.Add(retryInterval)
-		if now.Sub(b.complained) >= retryInterval {
-			b.complained = now
+		b.failures.Do(func() {
 			klog.FromContext(ctx).Error(err, "Could not read the usage of an image; pods with it are created without an estimate")
-		}
+		})
 	}
 	select {
 	case <-e.known:

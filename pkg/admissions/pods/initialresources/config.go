@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -176,7 +177,7 @@ func (c *fileConfig) estimator(only bool) (estimator, error) {
 }
 
 func (c *prometheusConfig) estimator(d admit.Deps, percent int64, only bool) (estimator, error) {
-	b := &background{clock: d.Clock, namespaceOnly: only}
+	b := &background{clock: d.Clock, namespaceOnly: only, failures: rate.Sometimes{Interval: retryInterval}}
 	var timeout time.Duration
 	for _, field := range []struct {
 		name, text, otherwise string

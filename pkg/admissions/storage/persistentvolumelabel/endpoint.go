@@ -106,7 +106,7 @@ func (c *endpointConfig) client() (*http.Client, error) {
 	if err := backend.CheckCA(c.CAFile); err != nil {
 		return nil, admit.InvalidField("caFile", "%w", err)
 	}
-	if err := backend.CheckToken(c.TokenFile); err != nil {
+	if _, err := backend.ReadToken(c.TokenFile); err != nil {
 		return nil, admit.InvalidField("tokenFile", "%w", err)
 	}
 	config := &rest.Config{Host: c.URL, BearerTokenFile: c.TokenFile, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CAFile}}
