@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/cmd/postern/app/command"
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/router"
@@ -81,13 +82,14 @@ func (p Program) newRoot() (*cobra.Command, error) {
 			"as admission webhooks: for clusters whose --enable-admission-plugins is out of reach. " +
 			"Without a command it serves.\n\nThe plugins by family:\n" + describeFamilies(p.Families),
 		Version:       currentVersion().short(),
-		Args:          noCommand,
+		Args:          command.None,
 		RunE:          serve.RunE,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newMigrate(), newFleetQuota(), newVersion())
+	root.AddCommand(serve, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newVersion())
+	root.AddCommand(command.OfPlugins(p.Families.Names(), posternVersion())...)
 	if err := completeServe(root, p.Families); err != nil {
 		return nil, err
 	}
@@ -102,20 +104,4 @@ func (p Program) newRoot() (*cobra.Command, error) {
 		}
 	})
 	return root, nil
-}
-
-// maxTypos is the largest edit distance between a misspelt command and the suggested one.
-const maxTypos = 2
-
-// noCommand refuses arguments, and suggests the command whose name is most similar.
-func noCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	err := fmt.Errorf("unknown command %q", args[0])
-	cmd.SuggestionsMinimumDistance = maxTypos
-	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-		return fmt.Errorf("%w, did you mean %s?", err, strings.Join(similar, " or "))
-	}
-	return err
 }

@@ -91,3 +91,22 @@ func TestListsThatContradictThemselves(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsOfPlugins covers the commands that belong to plugins: a program has those of its own plugins.
+func TestCommandsOfPlugins(t *testing.T) {
+	for name, tc := range map[string]struct {
+		families admissions.List
+		want     bool
+	}{
+		"the built-in families": {admissions.Families(), true},
+		"somebody else's":       {admissions.List{{Name: "acme", Plugins: []*admit.Plugin{acme()}}}, false},
+	} {
+		var help bytes.Buffer
+		app.Program{Families: tc.families}.Run(t.Context(), []string{"--help"}, &help, &help)
+		for _, command := range []string{"migrate", "fleetquota"} {
+			if got := strings.Contains(help.String(), "\n  "+command+" "); got != tc.want {
+				t.Errorf("%s: the help has the command %s: %t, want %t:\n%s", name, command, got, tc.want, help.String())
+			}
+		}
+	}
+}

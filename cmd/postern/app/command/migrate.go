@@ -1,20 +1,33 @@
-package app
+package command
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	policies "github.com/postern-dev/postern/internal/migration/policy"
 	presets "github.com/postern-dev/postern/internal/migration/settings"
 )
 
-func newMigrate() *cobra.Command {
+// newMigrate returns the migrate command with a subcommand for each of the plugins that has old manifests.
+func newMigrate(plugins []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Turn manifests of an old cluster into manifests for Postern",
-		Args:  noCommand,
+		Args:  None,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
+	if slices.Contains(plugins, "PodSecurityPolicy") {
+		cmd.AddCommand(newMigratePSP())
+	}
+	if slices.Contains(plugins, "PodPreset") {
+		cmd.AddCommand(newMigratePodPreset())
+	}
+	return cmd
+}
+
+func newMigratePSP() *cobra.Command {
+	return &cobra.Command{
 		Use:   "psp",
 		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
@@ -24,8 +37,11 @@ func newMigrate() *cobra.Command {
 		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return policies.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
-	})
-	cmd.AddCommand(&cobra.Command{
+	}
+}
+
+func newMigratePodPreset() *cobra.Command {
+	return &cobra.Command{
 		Use:   "podpreset",
 		Short: "Migrate PodPresets, and the roles for them",
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
@@ -35,6 +51,5 @@ func newMigrate() *cobra.Command {
 		Example: "  kubectl get podpresets,clusterroles,roles -A -o yaml | postern migrate podpreset > new.yaml",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return presets.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
-	})
-	return cmd
+	}
 }

@@ -1,4 +1,4 @@
-package app
+package command
 
 import (
 	"context"
@@ -16,16 +16,18 @@ import (
 // reclaim holds the flags of the fleetquota reclaim command.
 type reclaim struct {
 	kubeconfig, quota, cluster string
+	// version is that of the program.
+	version string
 }
 
-func newFleetQuota() *cobra.Command {
+func newFleetQuota(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleetquota",
 		Short: "Manage the FleetQuotas of a hub",
-		Args:  noCommand,
+		Args:  None,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var r reclaim
+	r := reclaim{version: version}
 	sub := &cobra.Command{
 		Use:   "reclaim",
 		Short: "Take back the allowance of a cluster that is gone",
@@ -49,7 +51,7 @@ func (r *reclaim) run(ctx context.Context, out io.Writer) error {
 	if r.kubeconfig == "" || r.quota == "" || r.cluster == "" {
 		return errors.New("fleetquota reclaim: --kubeconfig, --quota and --cluster are required")
 	}
-	hub, err := store.NewHub(r.kubeconfig, "postern/"+posternVersion())
+	hub, err := store.NewHub(r.kubeconfig, "postern/"+r.version)
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
