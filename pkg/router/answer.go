@@ -60,13 +60,13 @@ func (h *half) write(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if len(body) <= largeAnswer {
-		_, err := w.Write(body)
+		_, err := w.Write(body) //nolint:gosec // it is JSON, and the content type says so
 		return err
 	}
 	// If the connection does not support deadlines, the timeouts of the server apply.
 	conn := http.NewResponseController(w)
 	_ = conn.SetWriteDeadline(time.Now().Add(h.router.limits.readTimeout()))
-	if _, err := w.Write(body); err != nil {
+	if _, err := w.Write(body); err != nil { //nolint:gosec // it is JSON, and the content type says so
 		return err
 	}
 	if err := conn.Flush(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
