@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // identity gives each item of two lists a number. Two items with the same number
@@ -99,6 +100,23 @@ func (w *walk) encode(l list, item reflect.Value) (string, error) {
 	}
 	return string(data), nil
 }
+
+// origins returns, for each item after the change, the index of the same item before it, or -1.
+func (id identity) origins() []int {
+	left := map[int][]int{}
+	for i, n := range id.before {
+		left[n] = append(left[n], i)
+	}
+	out := filled(len(id.after), none)
+	for j, n := range id.after {
+		if len(left[n]) > 0 {
+			out[j], left[n] = left[n][0], left[n][1:]
+		}
+	}
+	return out
+}
+
+func filled[T any](n int, v T) []T { return slices.Repeat([]T{v}, n) }
 
 func numberOf[K comparable](numbers map[K]int, key K) int {
 	n, ok := numbers[key]

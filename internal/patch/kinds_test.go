@@ -29,11 +29,11 @@ func TestDiffOfUnstructuredObjects(t *testing.T) {
 		{"a map to a list", raw, set([]any{}, "spec", "empty"), []string{`replace /spec/empty []`}},
 		{
 			"items", raw, set([]any{map[string]any{"b": int64(2)}, map[string]any{"a": int64(1)}}, "spec", "list"),
-			[]string{`add /spec/list/2 {"a":1}`, `remove /spec/list/0`},
+			[]string{`replace /spec/list [{"b":2},{"a":1}]`},
 		},
 		{
 			"an item in place", raw, set([]any{map[string]any{"a": int64(1)}, map[string]any{"b": int64(3)}}, "spec", "list"),
-			[]string{`replace /spec/list/1/b 3`},
+			[]string{`replace /spec/list [{"a":1},{"b":3}]`},
 		},
 		{"a finalizer", raw, func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"f"}) }, []string{`add /metadata {"finalizers":["f"]}`}},
 		{"nothing", raw, func(*unstructured.Unstructured) {}, nil},

@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -8,10 +9,9 @@ import (
 	"github.com/postern-dev/postern/internal/jsontype"
 )
 
-// maxOperations bounds the operations for one list in which nothing is unknown.
-// Beyond it the list is replaced as a whole. The API server copies a list for each
-// item that an operation adds or removes, so that 10,000 of them take a second.
-const maxOperations = 1000
+// maxOperations bounds the operations for one list. Beyond it the list is replaced as a whole. The API server copies a
+// list for each item that an operation adds, so that 10,000 of them take a second.
+const maxOperations = 100
 
 // list is a list before and after the change.
 type list struct {
@@ -28,21 +28,11 @@ func (l list) unknown(i int) bool {
 	return hasUnknown(jsontype.Of(l.before.Type().Elem()), l.source.at(i))
 }
 
-func (l list) anyUnknown() bool {
-	for i := range l.before.Len() {
-		if l.unknown(i) {
-			return true
-		}
-	}
-	return false
-}
-
-// list compares two lists. It compares the items that did not move field by field,
-// and adds and removes the others. It works from the end, so that each operation
-// can use the index that an item has in the document.
+// list compares two lists. Items that stay where they are are compared field by field, and items that follow them are
+// added. In every other case the list is replaced.
 func (w *walk) list(l list) error {
 	if l.keepsItems() {
-		return w.append(l)
+		return w.append(l, nil)
 	}
 	id, err := w.identify(l)
 	if err != nil {
@@ -52,47 +42,88 @@ func (w *walk) list(l list) error {
 	if !id.keyed && equal(l.before, l.after) {
 		return nil
 	}
-	al := align(l, id)
-	start, bounded := *w, false
-	j := l.after.Len() - 1
-	for i := l.before.Len(); i >= 0; i-- {
-		if i < l.before.Len() {
-			if al.became[i] < 0 {
-				w.remove(l.item(i))
-				continue
-			}
-			if err := w.inside(l, i, al.became[i]); err != nil {
-				return err
-			}
-			j = al.became[i] - 1
+	origins := id.origins()
+	for j, i := range origins {
+		if isLate := j >= l.before.Len(); isLate && i >= 0 || !isLate && i != j {
+			return w.replace(l, origins)
 		}
-		// Insert the items that are new between this item and the one before it.
-		for ; j >= 0 && !al.stayed(j); j-- {
-			if err := w.insert(l, i, j, al.origin[j]); err != nil {
-				return err
-			}
+	}
+	if l.after.Len() < l.before.Len() {
+		return w.replace(l, origins)
+	}
+	return w.append(l, origins)
+}
+
+// append compares the items of two lists that stay where they are, and adds those that follow. It works from the end, so
+// that each operation can use the index that an item has in the document.
+func (w *walk) append(l list, origins []int) error {
+	n, m := l.before.Len(), l.after.Len()
+	changes, changed := make([]*change, n), 0
+	for i := range changes {
+		if changes[i] = l.changeAt(i); changes[i] != nil {
+			changed++
 		}
-		if !bounded && w.operations-start.operations > maxOperations {
-			if !l.anyUnknown() {
-				w.out, w.operations = w.out[:len(start.out)], start.operations
-				return w.emit("replace", l.path, l.after)
-			}
-			bounded = true
+	}
+	if changed+m-n > maxOperations && origins != nil {
+		return w.replace(l, origins)
+	}
+	for j := m - 1; j >= n; j-- {
+		if err := w.emit("add", l.item(n), l.after.Index(j)); err != nil {
+			return err
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		if err := w.inside(l, i, changes[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// append compares two lists that keepsItems holds for, from the end, as list does.
-func (w *walk) append(l list) error {
-	n := l.before.Len()
-	for j := l.after.Len() - 1; j >= n; j-- {
-		if err := w.insert(l, n, j, -1); err != nil {
-			return err
+// changeAt returns the change of the item i, which stays where it is.
+func (l list) changeAt(i int) *change {
+	if len(l.change.parts) > 0 {
+		return l.change.at(i)
+	}
+	return changeOf(l.before.Index(i), l.after.Index(i))
+}
+
+// replace replaces a list. An item that was in the list before keeps the text that it has in the document, with the fields
+// that this build does not know. It is then compared with its origin.
+func (w *walk) replace(l list, origins []int) error {
+	w.begin("replace", l.path)
+	w.out = append(w.out, `,"value":[`...)
+	item := jsontype.Of(l.after.Type().Elem())
+	var changed []place
+	for j, i := range origins {
+		if err := w.check(); err != nil {
+			return fmt.Errorf("comparing %s: %w", l.path, err)
+		}
+		if j > 0 {
+			w.out = append(w.out, ',')
+		}
+		p := place{path: l.item(j), after: l.after.Index(j), change: different}
+		keepsText := i >= 0 && !l.source.at(i).IsNull()
+		if keepsText {
+			p.source, p.before = l.source.item(i), l.before.Index(i)
+			p.change = changeOf(p.before, p.after)
+			keepsText = p.change == nil || l.unknown(i)
+		}
+		if !keepsText {
+			var err error
+			if w.out, err = appendJSON(item, w.out, addressed(p.after)); err != nil {
+				return fmt.Errorf("encoding %s: %w", p.path, err)
+			}
+			continue
+		}
+		w.out = append(w.out, l.source.at(i)...)
+		if p.change != nil {
+			changed = append(changed, p)
 		}
 	}
-	for i := n - 1; i >= 0; i-- {
-		if err := w.inside(l, i, i); err != nil {
+	w.out = append(w.out, "]}"...)
+	for _, p := range changed {
+		if err := w.value(p); err != nil {
 			return err
 		}
 	}
@@ -123,38 +154,17 @@ func (l list) keepsItems() bool {
 // fewItems is the length up to which comparing each two items costs less than an index.
 const fewItems = 16
 
-// inside compares item i before the change with item j after it.
-func (w *walk) inside(l list, i, j int) error {
-	p := place{before: l.before.Index(i), after: l.after.Index(j)}
-	if i == j && len(l.change.parts) > 0 {
-		p.change = l.change.at(i)
-	} else {
-		p.change = changeOf(p.before, p.after)
-	}
-	if p.change == nil {
+// inside makes the patch for the change of the item i, which stays where it is.
+func (w *walk) inside(l list, i int, c *change) error {
+	if c == nil {
 		return nil
 	}
-	p.path, p.source = l.item(i), l.source.item(i)
+	p := place{path: l.item(i), source: l.source.item(i), before: l.before.Index(i), after: l.after.Index(i), change: c}
 	if _, isSet := p.source.has(p.before); !isSet {
 		if equal(p.before, p.after) {
 			return nil
 		}
 		return w.emit("replace", p.path, p.after)
-	}
-	return w.value(p)
-}
-
-// insert adds item j of the list after the change in front of item i of the
-// document. An item that moved is added as the document has it, with the fields
-// that this build does not know, and then compared with its origin.
-func (w *walk) insert(l list, i, j, origin int) error {
-	if origin < 0 || l.source.at(origin).IsNull() {
-		return w.emit("add", l.item(i), l.after.Index(j))
-	}
-	w.add(l.item(i), l.source.at(origin))
-	p := place{path: l.item(i), source: l.source.item(origin), before: l.before.Index(origin), after: l.after.Index(j)}
-	if p.change = changeOf(p.before, p.after); p.change == nil {
-		return nil
 	}
 	return w.value(p)
 }

@@ -22,49 +22,49 @@ func TestDiffOfChangedItems(t *testing.T) {
 			y := p.Spec.Tolerations[1]
 			y.Value = "v"
 			p.Spec.Tolerations = []corev1.Toleration{y, z}
-		}, []string{`add /spec/tolerations/2 {"key":"z","effect":"NoExecute"}`, `add /spec/tolerations/1/value "v"`, `remove /spec/tolerations/0`}},
+		}, []string{
+			`replace /spec/tolerations [{"key":"y","new":2},{"key":"z","effect":"NoExecute"}]`,
+			`add /spec/tolerations/0/value "v"`,
+		}},
 		{"the same, and all have the same operator and effect", alike, func(p *corev1.Pod) {
 			y, z := p.Spec.Tolerations[1], p.Spec.Tolerations[0]
 			y.Effect, z.Key = corev1.TaintEffectNoExecute, "z"
 			p.Spec.Tolerations = []corev1.Toleration{y, z}
 		}, []string{
-			`add /spec/tolerations/2 {"key":"z","operator":"Exists","effect":"NoSchedule"}`,
-			`replace /spec/tolerations/1/effect "NoExecute"`, `remove /spec/tolerations/0`,
+			`replace /spec/tolerations [{"key":"y","operator":"Exists","effect":"NoSchedule","new":2},{"key":"z","operator":"Exists","effect":"NoSchedule"}]`,
+			`replace /spec/tolerations/0/effect "NoExecute"`,
 		}},
 		{"another one with the same operator", `{"spec":{"tolerations":[{"key":"x","operator":"Exists","new":1}]}}`, func(p *corev1.Pod) {
 			p.Spec.Tolerations[0].Key = "z"
-		}, []string{`add /spec/tolerations/1 {"key":"z","operator":"Exists"}`, `remove /spec/tolerations/0`}},
+		}, []string{`replace /spec/tolerations [{"key":"z","operator":"Exists"}]`}},
 		{"move one and change it", raw, func(p *corev1.Pod) {
 			slices.Reverse(p.Spec.Tolerations)
 			p.Spec.Tolerations[1].Value = "v"
-		}, []string{`add /spec/tolerations/2 {"key":"x","new":1}`, `add /spec/tolerations/2/value "v"`, `remove /spec/tolerations/0`}},
+		}, []string{
+			`replace /spec/tolerations [{"key":"y","new":2},{"key":"x","new":1}]`,
+			`add /spec/tolerations/1/value "v"`,
+		}},
 		{"two could have become it", `{"spec":{"tolerations":[{"key":"x","new":1},{"key":"x","value":"1","new":2}]}}`, func(p *corev1.Pod) {
 			p.Spec.Tolerations = []corev1.Toleration{{Key: "x", Value: "2"}}
-		}, []string{`add /spec/tolerations/2 {"key":"x","value":"2"}`, `remove /spec/tolerations/1`, `remove /spec/tolerations/0`}},
+		}, []string{`replace /spec/tolerations [{"key":"x","value":"2"}]`}},
 		{"it could have become two", raw, func(p *corev1.Pod) {
 			p.Spec.Tolerations = []corev1.Toleration{{Key: "x", Value: "1"}, {Key: "x", Value: "2"}}
-		}, []string{
-			`add /spec/tolerations/2 {"key":"x","value":"2"}`, `add /spec/tolerations/2 {"key":"x","value":"1"}`,
-			`remove /spec/tolerations/1`, `remove /spec/tolerations/0`,
-		}},
+		}, []string{`replace /spec/tolerations [{"key":"x","value":"1"},{"key":"x","value":"2"}]`}},
 		{"two exchanged a value", `{"spec":{"tolerations":[{"key":"x","value":"1","new":1},{"key":"y","value":"2","new":2}]}}`, func(p *corev1.Pod) {
 			p.Spec.Tolerations[0].Value, p.Spec.Tolerations[1].Value = "2", "1"
-		}, []string{
-			`add /spec/tolerations/2 {"key":"y","value":"1"}`, `add /spec/tolerations/2 {"key":"x","value":"2"}`,
-			`remove /spec/tolerations/1`, `remove /spec/tolerations/0`,
-		}},
+		}, []string{`replace /spec/tolerations [{"key":"x","value":"2"},{"key":"y","value":"1"}]`}},
 		{"a field deep inside", `{"spec":{"volumes":[{"name":"v","projected":{"sources":[
 			{"secret":{"name":"s"},"new":1},{"serviceAccountToken":{"path":"token","expirationSeconds":3607,"new":2},"new":3}]}}]}}`, func(p *corev1.Pod) {
 			sources := &p.Spec.Volumes[0].Projected.Sources
 			*sources = (*sources)[1:]
 			*(*sources)[0].ServiceAccountToken.ExpirationSeconds = 600
 		}, []string{
-			`replace /spec/volumes/0/projected/sources/1/serviceAccountToken/expirationSeconds 600`,
-			`remove /spec/volumes/0/projected/sources/0`,
+			`replace /spec/volumes/0/projected/sources [{"serviceAccountToken":{"path":"token","expirationSeconds":3607,"new":2},"new":3}]`,
+			`replace /spec/volumes/0/projected/sources/0/serviceAccountToken/expirationSeconds 600`,
 		}},
 		{"a field that is not known is only in one", `{"spec":{"tolerations":[{"key":"x"},{"key":"y","new":2}]}}`, func(p *corev1.Pod) {
 			p.Spec.Tolerations[0].Key, p.Spec.Tolerations[1].Key = "v", "w"
-		}, []string{`add /spec/tolerations/2 {"key":"w"}`, `remove /spec/tolerations/1`, `replace /spec/tolerations/0/key "v"`}},
+		}, []string{`replace /spec/tolerations [{"key":"v"},{"key":"w"}]`}},
 	})
 }
 
