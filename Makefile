@@ -136,7 +136,7 @@ generate-files: # The chart has copies of the definitions.
 
 .PHONY: verify
 verify: ## Fail if a generated file is stale; the end-to-end tests compare the table of calls
-	@before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate-files; \
+	@before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate-files || exit 1; \
 		test "$$before" = "$$(git diff | git hash-object --stdin)" || \
 		{ git diff --stat; echo "verify: files were stale; make generate has written them"; exit 1; }
 	@awk 'FNR == 1 || /^\)/ { block = 0 } /^require \(/ { getline; block = /\/\/ indirect/ } \

@@ -38,6 +38,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case req.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
+	case req.Method == http.MethodDelete:
+		// An outage must not make a clean shutdown fail.
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"InternalError","code":500,"message":"an outage"}`)
 	case kind != "" && req.Method == http.MethodPatch:
 		body, _ := io.ReadAll(req.Body)
 		s.mu.Lock()

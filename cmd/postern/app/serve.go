@@ -168,7 +168,12 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 		return errors.Join(errs...)
 	case <-ctx.Done():
 		p.leave(background)
-		return errors.Join(p.drain(background, p.health, conns, servers...), replicas.Forget(background))
+		err := p.drain(background, p.health, conns, servers...)
+		if left := replicas.Forget(background); left != nil {
+			// The other replicas see that it is not renewed.
+			klog.FromContext(ctx).Error(left, "Could not delete the Lease of this replica")
+		}
+		return err
 	}
 }
 
