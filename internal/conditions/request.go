@@ -22,14 +22,19 @@ type Request struct {
 
 // NewRequest decodes the objects of a request.
 func NewRequest(ar *admissionv1.AdmissionRequest) (*Request, error) {
-	object, err := decode(ar.Object.Raw)
+	object, err := Decode(ar.Object.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("object: %w", err)
 	}
-	old, err := decode(ar.OldObject.Raw)
+	old, err := Decode(ar.OldObject.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("oldObject: %w", err)
 	}
+	return NewRequestOf(ar, object, old)
+}
+
+// NewRequestOf is NewRequest for objects that are decoded already. They are nil if there are none.
+func NewRequestOf(ar *admissionv1.AdmissionRequest, object, old runtime.Object) (*Request, error) {
 	options, err := options(ar)
 	if err != nil {
 		return nil, fmt.Errorf("options: %w", err)
@@ -43,8 +48,8 @@ func NewRequest(ar *admissionv1.AdmissionRequest) (*Request, error) {
 	}}, nil
 }
 
-// decode returns nil if there is no object. It neither defaults nor converts the object.
-func decode(raw []byte) (runtime.Object, error) {
+// Decode returns nil if there is no object. It neither defaults nor converts the object.
+func Decode(raw []byte) (runtime.Object, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
