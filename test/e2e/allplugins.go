@@ -1,18 +1,13 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-var pluginList = regexp.MustCompile(`Plugins: ([A-Za-z, ]+)\.`)
 
 // FrozenNamespace is the namespace in which a Postern with AllPlugins denies all requests.
 const FrozenNamespace = "frozen"
@@ -44,19 +39,6 @@ plugins:
 const noHub = `{apiVersion: v1, kind: Config, current-context: hub, clusters: [{name: hub, cluster: {server: "https://127.0.0.1:1"}}],
 contexts: [{name: hub, context: {cluster: hub}}]}
 `
-
-// pluginsOf returns the names of all plugins in the output of --help.
-func pluginsOf(ctx context.Context, binary string) ([]string, error) {
-	help, err := exec.CommandContext(ctx, binary, "--help").Output() //nolint:gosec // built here
-	if err != nil {
-		return nil, fmt.Errorf("asking postern for its plugins: %w", err)
-	}
-	found := pluginList.FindSubmatch(help)
-	if found == nil {
-		return nil, fmt.Errorf("there is no list of plugins in %s", help)
-	}
-	return strings.Split(string(found[1]), ", "), nil
-}
 
 // Plugins returns the names of all plugins. The caller may modify the list.
 func (s *Suite) Plugins(tb testing.TB) []string {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/postern"
 )
 
 // Suite holds the binary under test and the control planes that the tests of a package share. All Posterns register
@@ -62,7 +63,7 @@ func build(ctx context.Context) (paths, error) {
 		return p, err
 	}
 	if p.binary = os.Getenv(binaryVariable); p.binary != "" {
-		p.plugins, err = pluginsOf(ctx, p.binary)
+		p.plugins, err = postern.Plugins(ctx, p.binary)
 		return p, err
 	}
 	p.binary = filepath.Join(p.dir, "postern")
@@ -72,7 +73,7 @@ func build(ctx context.Context) (paths, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return p, fmt.Errorf("building postern: %w:\n%s", err, out)
 	}
-	p.plugins, err = pluginsOf(ctx, p.binary)
+	p.plugins, err = postern.Plugins(ctx, p.binary)
 	return p, err
 }
 

@@ -137,23 +137,17 @@ func (p *Postern) failure() error {
 	return fmt.Errorf("postern exited unexpectedly (%s); the end of its log:\n%s", p.process.Exit(), process.Tail(p.log, logLines))
 }
 
-// Plugins returns the names of the plugins that a Postern binary contains, as its help lists them.
+// Plugins returns the names of the plugins that a Postern binary contains.
 func Plugins(ctx context.Context, binary string) ([]string, error) {
-	out, err := output(exec.CommandContext(ctx, binary, "--help"))
+	out, err := output(exec.CommandContext(ctx, binary, "plugins", "-o", "name"))
 	if err != nil {
 		return nil, err
 	}
-	return parseHelp(out)
-}
-
-func parseHelp(text string) ([]string, error) {
-	for line := range strings.Lines(text) {
-		_, list, found := strings.Cut(line, " Plugins: ")
-		if names, ended := strings.CutSuffix(strings.TrimSpace(list), "."); found && ended {
-			return strings.Split(names, ", "), nil
-		}
+	names := strings.Fields(out)
+	if len(names) == 0 {
+		return nil, errors.New("postern plugins names no plugins")
 	}
-	return nil, errors.New("the help of postern names no plugins")
+	return names, nil
 }
 
 // Version returns the version that a Postern binary reports.

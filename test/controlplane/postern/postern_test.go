@@ -8,14 +8,23 @@ import (
 	"testing"
 )
 
-func TestParseHelp(t *testing.T) {
-	const help = "Flags:\n      --enable-admission-plugins strings   More plugins to run. Plugins: LimitRanger, Priority.\n  -v, --v Level\n"
-	got, err := parseHelp(help)
+// program writes a program with the given shell script.
+func program(t *testing.T, script string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "postern")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+func TestPlugins(t *testing.T) {
+	got, err := Plugins(t.Context(), program(t, `[ "$*" = "plugins -o name" ] && printf 'LimitRanger\nPriority\n'`))
 	if want := []string{"LimitRanger", "Priority"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("Got %q, %v, want %q", got, err, want)
 	}
-	if got, err := parseHelp("Flags:\n"); err == nil {
-		t.Errorf("Got %q from a help without plugins, want an error", got)
+	if got, err := Plugins(t.Context(), program(t, ":")); err == nil {
+		t.Errorf("Got %q from a program without plugins, want an error", got)
 	}
 }
 
@@ -37,11 +46,7 @@ func TestAllRegistered(t *testing.T) {
 }
 
 func TestPosternThatExitsIsReportedWithItsLog(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "postern")
-	if err := os.WriteFile(binary, []byte("#!/bin/sh\necho a message; exit 3\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	_, err := start(t.Context(), Options{Binary: binary, Dir: t.TempDir()}, "")
+	_, err := start(t.Context(), Options{Binary: program(t, "echo a message; exit 3"), Dir: t.TempDir()}, "")
 	if err == nil || !strings.Contains(err.Error(), "it exited (exit status 3)") || !strings.Contains(err.Error(), "a message") {
 		t.Errorf("The error is %v, want the exit status and the log", err)
 	}
