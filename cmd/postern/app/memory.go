@@ -26,9 +26,9 @@ const (
 	// collections. The soft memory limit still holds.
 	garbagePercent = 400
 
-	// Requests get five eighths of the limit. The caches of all plugins took 44 MiB with 2,000 pods (README.md). The
+	// Requests get three eighths of the limit. The caches of all plugins took 44 MiB with 2,000 pods (README.md). The
 	// rest is free memory, so that the garbage collector runs rarely.
-	requestShare, requestWhole = 5, 8
+	requestShare, requestWhole = 3, 8
 )
 
 // limitMemory tunes the garbage collector, and sets the soft memory limit of the Go runtime from the limit of the process's
