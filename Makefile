@@ -52,7 +52,7 @@ REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodS
 BUILT_PLUGINS := $$(bin/postern plugins -o name | paste -sd, -)
 
 # Tests of a control plane mostly wait, so more of them run at the same time than there are processors. Each has its own.
-E2E_FLAGS := -p 1 -parallel 4 -timeout 30m
+E2E_FLAGS := -p 1 -parallel 3 -timeout 30m
 
 # Ignore a go.work in a parent folder.
 export GOWORK := off
