@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/internal/jsontype"
-	"github.com/postern-dev/postern/internal/rawjson"
 	"github.com/postern-dev/postern/internal/reuse"
 )
 
@@ -80,12 +79,6 @@ func (w *walk) emit(op, path string, v reflect.Value) (err error) {
 	}
 	w.out = append(w.out, '}')
 	return nil
-}
-
-// add adds an operation that adds a value of the document at path.
-func (w *walk) add(path string, value rawjson.Value) {
-	w.begin("add", path)
-	w.out = append(append(append(w.out, `,"value":`...), value...), '}')
 }
 
 // remove adds an operation that removes the value at path.

@@ -28,7 +28,7 @@ func (l list) unknown(i int) bool {
 	return hasUnknown(jsontype.Of(l.before.Type().Elem()), l.source.at(i))
 }
 
-// list compares two lists. Items that stay where they are are compared field by field, and items that follow them are
+// list compares two lists. It compares the items that stay in place field by field, and items that follow them are
 // added. In every other case the list is replaced.
 func (w *walk) list(l list) error {
 	if l.keepsItems() {
