@@ -38,6 +38,9 @@ func (b *builder) build(ctx context.Context, names []string) error {
 		return err
 	}
 	defer unlock()
+	if err := b.removeRemains(); err != nil {
+		return err
+	}
 	missing, err := missingFrom(b.dir, names)
 	if err != nil {
 		return err
@@ -48,6 +51,19 @@ func (b *builder) build(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
+}
+
+// temporaryPrefix is the prefix of the names of temporary folders, in the folder of the binaries.
+const temporaryPrefix = ".build-"
+
+// removeRemains removes the temporary folders of builders that were killed. Each may hold half a gigabyte. The caller
+// holds the lock, so no builder uses them.
+func (b *builder) removeRemains() error {
+	remains, err := filepath.Glob(filepath.Join(b.dir, temporaryPrefix+"*"))
+	for _, folder := range remains {
+		err = errors.Join(err, os.RemoveAll(folder))
+	}
+	return err
 }
 
 // lock waits for other builders of this version. The kernel releases the lock when its holder exits.
@@ -87,7 +103,7 @@ func (b *builder) compile(ctx context.Context, batch batch) error {
 	b.say("building %s %s, once; %s on 2 processors", batch.title(), batch.version, batch.takes())
 	start := time.Now()
 	// If this process is killed, the go command may continue to write to this folder.
-	temporary, err := os.MkdirTemp(b.dir, ".build-")
+	temporary, err := os.MkdirTemp(b.dir, temporaryPrefix)
 	if err != nil {
 		return err
 	}

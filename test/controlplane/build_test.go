@@ -56,6 +56,24 @@ func TestTwoBuildersAtOnceBuildOnce(t *testing.T) {
 	}
 }
 
+func TestRemainsOfAKilledBuilderAreRemoved(t *testing.T) {
+	useGo(t, writingGo)
+	dir, err := controlplane.BinaryDir("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	remains := filepath.Join(dir, ".build-123")
+	if err := os.MkdirAll(remains, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := controlplane.Build(t.Context(), "", t.Output(), "etcd"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(remains); !os.IsNotExist(err) {
+		t.Errorf("The folder of a killed builder: got error %v, want that it is gone", err)
+	}
+}
+
 func TestBuiltBinariesAreNotBuiltAgain(t *testing.T) {
 	calls := useGo(t, writingGo)
 	for range 2 {
