@@ -213,7 +213,8 @@ func TestRestart(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
-	p, err := newPreparations(ctx, dir, []string{"sh", "-c", "sleep 60 & echo stuck; wait"}, time.Second)
+	// The child ends when the folder is removed, which is when the test ends.
+	p, err := newPreparations(ctx, dir, []string{"sh", "-c", `while [ -e "$0" ]; do sleep 0.1; done & echo stuck; wait`, dir}, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 func TestAccess(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
 			for _, rule := range m.Access {
 				if slices.Contains(slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs), "*") {
 					t.Errorf("Got a wildcard in %v, want names", rule)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestStartAndStop(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	c := controlplane.StartForTest(t, controlplane.Options{Dir: dir})
 	if got := serversIn(t, dir); len(got) != 2 {
@@ -30,6 +31,7 @@ func TestStartAndStop(t *testing.T) {
 }
 
 func TestTemporaryFolderIsRemoved(t *testing.T) {
+	t.Parallel()
 	c := controlplane.StartForTest(t, controlplane.Options{})
 	dir := filepath.Dir(c.CAFile())
 	if err := c.Stop(); err != nil {
@@ -41,6 +43,7 @@ func TestTemporaryFolderIsRemoved(t *testing.T) {
 }
 
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	c := controlplane.StartForTest(t, controlplane.Options{})
 	for _, test := range []struct {
 		user   controlplane.User
@@ -71,6 +74,7 @@ func TestUsers(t *testing.T) {
 // TestPodsWithoutControllerManager also shows that a list of disabled plugins does not enable ServiceAccount.
 // Without the controller manager nothing creates service accounts.
 func TestPodsWithoutControllerManager(t *testing.T) {
+	t.Parallel()
 	c := controlplane.StartForTest(t, controlplane.Options{
 		APIServerFlags: []string{"--disable-admission-plugins=LimitRanger"},
 	})
@@ -80,6 +84,7 @@ func TestPodsWithoutControllerManager(t *testing.T) {
 }
 
 func TestControllerManager(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	c := controlplane.StartForTest(t, controlplane.Options{Dir: dir, ControllerManager: true})
 	if got := serversIn(t, dir); len(got) != 3 {
@@ -100,6 +105,7 @@ func TestControllerManager(t *testing.T) {
 }
 
 func TestObjectsSurviveInAGivenFolder(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, want := range []int{http.StatusCreated, http.StatusConflict} {
 		c := controlplane.StartForTest(t, controlplane.Options{Dir: dir})
@@ -115,6 +121,7 @@ func TestObjectsSurviveInAGivenFolder(t *testing.T) {
 
 // TestAPIServerIsStoppedAndStarted ends the process of the API server alone.
 func TestAPIServerIsStoppedAndStarted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	c := controlplane.StartForTest(t, controlplane.Options{Dir: dir})
 	url := c.URL()
@@ -136,6 +143,7 @@ func TestAPIServerIsStoppedAndStarted(t *testing.T) {
 }
 
 func TestFailedStartShowsTheLog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	_, err := controlplane.Start(t.Context(), controlplane.Options{
 		Dir: dir, Progress: t.Output(), APIServerFlags: []string{"--no-such-flag"},

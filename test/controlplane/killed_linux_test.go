@@ -14,6 +14,7 @@ import (
 const helperDir = "POSTERN_TEST_HELPER_DIR"
 
 func TestKilledStarterLeavesNothingRunning(t *testing.T) {
+	t.Parallel()
 	// The helper's time is bounded, so the binaries must be built before the helper starts.
 	if _, err := controlplane.Build(t.Context(), "", t.Output(), controlplane.AllBinaries()...); err != nil {
 		t.Fatal(err)

@@ -44,6 +44,7 @@ webhooks:
 `
 
 func TestWebhookBehindAnExternalNameService(t *testing.T) {
+	t.Parallel()
 	server, authority := hook(t)
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -26,6 +27,7 @@ type counts map[string]int
 // TestCalls counts the calls to Postern for common actions in a cluster, with all plugins enabled. It counts with the
 // registered match conditions and without match conditions. docs/operations.md contains the resulting tables.
 func TestCalls(t *testing.T) {
+	ring.Second(t, "it counts calls while nothing else happens, for a minute and a half")
 	t.Parallel()
 	c := suite.Lend(t)
 	c.AllowPods(t)

@@ -21,6 +21,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -31,6 +32,7 @@ const rotations = 4
 // TestNoRequestIsLostWhenTheCAIsReplaced replaces the CA several times. Then it deletes the Secret, replaces a replica
 // and writes another CA to the Secret. Meanwhile the test creates pods, and no pod may be denied.
 func TestNoRequestIsLostWhenTheCAIsReplaced(t *testing.T) {
+	ring.Second(t, "a CA is replaced under load")
 	t.Parallel()
 	c := suite.Lend(t)
 	proxy := e2e.StartProxy(t)

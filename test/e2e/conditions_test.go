@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,36 +35,60 @@ type sent struct {
 // OwnerReferencesPermissionEnforcement has its own test.
 func TestMatchConditions(t *testing.T) {
 	t.Parallel()
-	// No kube-controller-manager runs, so the test is the only client.
-	c := suite.Start(t, controlplane.Options{APIServerFlags: []string{withoutTheirs}})
-	w := newWorld(t, c)
-	letAliceTouchCertificates(t, c)
-	for plugin, requests := range w.requests(t) {
-		t.Run(plugin, func(t *testing.T) {
-			p := c.StartPostern(t, e2e.Options{Plugins: []string{plugin}, Flags: []string{"--admission-control-config-file=" + configurations(t)}})
-			called := func() int { return int(p.Metric(t, "postern_webhook_requests_total")) }
-			e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
-				if err := requests[0].send(ctx); called() == 0 {
-					return fmt.Errorf("it does not for: %s, to which it answers: %w", requests[0].name, err)
+	for name, requestsOf := range map[string]func(*testing.T, *world) []map[string][]sent{
+		// The requests of ResourceQuota need a pod and a claim of the others.
+		"pods, storage and quotas": func(t *testing.T, w *world) []map[string][]sent {
+			t.Helper()
+			return []map[string][]sent{w.podRequests(t), w.storageRequests(t), w.quotaRequests()}
+		},
+		"nodes and certificates": func(t *testing.T, w *world) []map[string][]sent {
+			t.Helper()
+			return []map[string][]sent{w.nodeRequests(t), w.certificateRequests(t)}
+		},
+		"namespaces, networks and events": func(_ *testing.T, w *world) []map[string][]sent {
+			return []map[string][]sent{w.namespaceRequests(), w.networkRequests(), w.eventRequests()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// No kube-controller-manager runs, so the test is the only client.
+			c := suite.Start(t, controlplane.Options{APIServerFlags: []string{withoutTheirs}})
+			w := newWorld(t, c)
+			letAliceTouchCertificates(t, c)
+			for _, family := range requestsOf(t, w) {
+				for plugin, requests := range family {
+					t.Run(plugin, func(t *testing.T) { w.countsCalls(t, plugin, requests) })
 				}
-				return nil
-			})
-			for _, r := range requests {
-				before := called()
-				err := r.send(t.Context())
-				if got := called() - before; got != r.calls {
-					t.Errorf("%s: got %d calls, want %d; the API server answered: %v", r.name, got, r.calls, err)
-				}
-			}
-			// Webhooks of a stopped Postern would disturb the test of the next plugin.
-			if code, said := c.RunPostern(t, "uninstall", "--kubeconfig="+c.Kubeconfig(controlplane.Admin)); code != 0 {
-				t.Fatalf("postern uninstall exited with %d: %s", code, said)
-			}
-			p.Stop(t)
-			if err := c.UndoUninstall(t.Context()); err != nil {
-				t.Fatalf("Removing the annotation: %v", err)
 			}
 		})
+	}
+}
+
+// countsCalls runs a plugin and sends the requests. The first request matches the match conditions of the plugin.
+func (w *world) countsCalls(t *testing.T, plugin string, requests []sent) {
+	t.Helper()
+	p := w.StartPostern(t, e2e.Options{Plugins: []string{plugin}, Flags: []string{"--admission-control-config-file=" + configurations(t)}})
+	called := func() int { return int(p.Metric(t, "postern_webhook_requests_total")) }
+	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
+		if err := requests[0].send(ctx); called() == 0 {
+			return fmt.Errorf("it does not for: %s, to which it answers: %w", requests[0].name, err)
+		}
+		return nil
+	})
+	for _, r := range requests {
+		before := called()
+		err := r.send(t.Context())
+		if got := called() - before; got != r.calls {
+			t.Errorf("%s: got %d calls, want %d; the API server answered: %v", r.name, got, r.calls, err)
+		}
+	}
+	// Webhooks of a stopped Postern would disturb the test of the next plugin.
+	if code, said := w.RunPostern(t, "uninstall", "--kubeconfig="+w.Kubeconfig(controlplane.Admin)); code != 0 {
+		t.Fatalf("postern uninstall exited with %d: %s", code, said)
+	}
+	p.Stop(t)
+	if err := w.UndoUninstall(t.Context()); err != nil {
+		t.Fatalf("Removing the annotation: %v", err)
 	}
 }
 
@@ -104,18 +127,6 @@ func letAliceTouchCertificates(t *testing.T, c *e2e.Cluster) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("Binding it: %v", err)
 	}
-}
-
-// requests returns the requests for each plugin. The first request of each plugin matches its match conditions.
-func (w *world) requests(t *testing.T) map[string][]sent {
-	t.Helper()
-	out := map[string][]sent{}
-	for _, all := range []map[string][]sent{
-		w.namespaceRequests(), w.podRequests(t), w.nodeRequests(t), w.storageRequests(t), w.certificateRequests(t), w.networkRequests(), w.eventRequests(), w.quotaRequests(),
-	} {
-		maps.Copy(out, all)
-	}
-	return out
 }
 
 func (w *world) configMap(o metav1.CreateOptions) func(context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -20,6 +21,7 @@ var closedTime = regexp.MustCompile(`closed for [0-9ms]+ of`)
 // TestDeletionGateDocument executes docs/deletion-gate.md: it writes the files in the document, runs each command until it
 // prints what the document says, and starts Postern with the documented configuration. The times of refusals differ.
 func TestDeletionGateDocument(t *testing.T) {
+	ring.Second(t, "the times in the document add up to a minute")
 	t.Parallel()
 	c := suite.Lend(t)
 	w := newWorld(t, c)

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/ring"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
@@ -295,22 +297,54 @@ func (g *gates) awaitGates(t *testing.T) {
 	})
 }
 
-// TestDeletionGate holds pods back in every way, and lets them go.
-func TestDeletionGate(t *testing.T) {
-	t.Parallel()
+// startGates starts a Postern with the gates.
+func startGates(t *testing.T) (*gates, *e2e.Postern) {
+	t.Helper()
 	c := suite.Lend(t)
 	g := newGates(t, c)
 	p := c.StartPostern(t, g.backend.options())
 	g.awaitGates(t)
+	return g, p
+}
+
+// TestDeletionGate holds pods back, and lets them go.
+func TestDeletionGate(t *testing.T) {
+	t.Parallel()
+	g, _ := startGates(t)
 	t.Run("a rolling update of a StatefulSet", g.checkRollingUpdate)
-	t.Run("kubectl drain", g.checkDrain)
 	t.Run("a condition", g.checkCondition)
-	t.Run("never a trap", g.checkTraps)
-	t.Run("no way around", g.checkWaysAround)
+}
+
+// TestAGateIsNeverATrap deletes pods in the ways that pass a closed gate.
+func TestAGateIsNeverATrap(t *testing.T) {
+	t.Parallel()
+	g, _ := startGates(t)
+	g.checkTraps(t)
+}
+
+// TestDrainWaitsForAGate drains a node.
+func TestDrainWaitsForAGate(t *testing.T) {
+	t.Parallel()
+	g, _ := startGates(t)
+	g.checkDrain(t)
+}
+
+// TestNoWayAroundAGate tries to delete pods whose gate is closed.
+func TestNoWayAroundAGate(t *testing.T) {
+	t.Parallel()
+	g, p := startGates(t)
+	t.Run("as an editor", g.checkWaysAround)
 	t.Run("a dry run", g.checkDryRun)
 	t.Run("a collection", g.checkCollection)
-	t.Run("a node that is gone", g.checkNode)
 	t.Run("Postern is away", func(t *testing.T) { g.checkAway(t, p) })
+}
+
+// TestPodsOfALostNodePassAGate waits for the garbage collection of kube-controller-manager.
+func TestPodsOfALostNodePassAGate(t *testing.T) {
+	ring.Second(t, "kube-controller-manager collects pods of a lost node after a minute")
+	t.Parallel()
+	g, _ := startGates(t)
+	g.checkNode(t)
 }
 
 // checkRollingUpdate updates a StatefulSet. Each pod waits for its own preparation.
@@ -395,6 +429,7 @@ func (g *gates) checkRollingUpdate(t *testing.T) {
 
 // checkDrain drains the node.
 func (g *gates) checkDrain(t *testing.T) {
+	t.Helper()
 	p := g.running(t, "drained", "database")
 	drain := []string{"drain", nodeName, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=" + gateLabel + "=database", "--timeout=80s"}
 	if out, err := g.Kubectl(t.Context(), controlplane.Admin, append(drain, "--dry-run=server")...).CombinedOutput(); err != nil || g.backend.prepared("database", p.UID) != 0 {
@@ -427,7 +462,7 @@ func (g *gates) checkDrain(t *testing.T) {
 	select {
 	case r := <-done:
 		t.Fatalf("kubectl drain did not wait: %v: %s", r.err, r.out)
-	case <-time.After(13 * time.Second): // longer than the retries of the client library
+	case <-time.After(11 * time.Second): // longer than the ten retries of the client library, each after a second
 	}
 	g.backend.open(p.UID)
 	r := <-done
@@ -457,6 +492,7 @@ func (g *gates) checkCondition(t *testing.T) {
 
 // checkTraps deletes pods whose gate is closed, in the ways that always pass.
 func (g *gates) checkTraps(t *testing.T) {
+	t.Helper()
 	ctx := t.Context()
 	final := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	t.Run("the kubelet", func(t *testing.T) {
@@ -527,7 +563,12 @@ func (g *gates) checkTraps(t *testing.T) {
 	})
 	t.Run("the longest wait", func(t *testing.T) {
 		p := g.running(t, "impatient", "impatient")
-		isHeld(t, "At first", g.plain.remove(ctx, p.Name, metav1.DeleteOptions{}), `gate "impatient" has been closed for 0s of at most 3s: shards are left`)
+		err := g.plain.remove(ctx, p.Name, metav1.DeleteOptions{})
+		isHeld(t, "At first", err, "s of at most 3s: shards are left")
+		// On a busy machine, seconds pass between the record of the wait and the answer.
+		if !regexp.MustCompile(`gate "impatient" has been closed for [0-2]s `).MatchString(fmt.Sprint(err)) {
+			t.Errorf("At first: got %v, want fewer seconds than 3", err)
+		}
 		e2e.Eventually(t, settleBound, "the pod may go", func(ctx context.Context) error { return g.plain.remove(ctx, p.Name, metav1.DeleteOptions{}) })
 		g.gone(t, p)
 	})
@@ -688,6 +729,7 @@ func (g *gates) checkCollection(t *testing.T) {
 
 // checkNode has a pod on a node that does not exist. A user may delete it, and pod garbage collection does.
 func (g *gates) checkNode(t *testing.T) {
+	t.Helper()
 	for _, name := range []string{"lost", "collected"} {
 		p := pod(name)
 		p.Labels = map[string]string{gateLabel: "database"}
@@ -722,6 +764,7 @@ func (g *gates) checkAway(t *testing.T, postern *e2e.Postern) {
 
 // TestDeletionGateWithTwoReplicas deletes many pods through two replicas, one of which is killed in the middle.
 func TestDeletionGateWithTwoReplicas(t *testing.T) {
+	ring.Second(t, "48 clients")
 	t.Parallel()
 	c := suite.Lend(t)
 	g := newGates(t, c)

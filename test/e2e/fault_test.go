@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -29,6 +30,7 @@ func TestLateBodyLosesNoCreation(t *testing.T) {
 // TestNetworkFaultsLeaveNothingBehind disturbs a review or its answer once, at several points. The creation itself may
 // fail. No creation may fail after the fault.
 func TestNetworkFaultsLeaveNothingBehind(t *testing.T) {
+	ring.Second(t, "18 faults that are waited for")
 	t.Parallel()
 	// Postern's deadline is 1.8 s.
 	const timeout, late, lost = 2 * time.Second, 1900 * time.Millisecond, 2500 * time.Millisecond

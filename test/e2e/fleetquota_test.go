@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -66,9 +67,10 @@ type member struct {
 
 // TestFleetQuota runs a hub and two clusters, each with two replicas of Postern and with many clients.
 func TestFleetQuota(t *testing.T) {
+	ring.Second(t, "16 clients keep the processors busy")
 	t.Parallel()
 	suite.Alone(t)
-	f := startFleet(t)
+	f := startFleet(t, "east", "west")
 	t.Run("exactly the limit, while the hub is stopped and a Postern is killed", f.fill)
 	t.Run("kubectl", f.columns)
 	t.Run("exactly what was deleted", f.refill)
@@ -76,7 +78,34 @@ func TestFleetQuota(t *testing.T) {
 	t.Run("an administrator takes an allowance back", f.reclaim)
 }
 
-func startFleet(t *testing.T) *fleet {
+// TestFleetQuotaIsEnforced fills the limit with one workload, and empties it.
+func TestFleetQuotaIsEnforced(t *testing.T) {
+	ring.Second(t, "beside busy processors it failed once in 35 runs, for a reason that is not known yet")
+	t.Parallel()
+	f := startFleet(t, "east")
+	east := f.clusters[0]
+	create := func(cpus int, suffix string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return east.create(ctx, "Deployment", cpus, suffix, metav1.CreateOptions{})
+		}
+	}
+	e2e.Eventually(t, fleetBound, "a workload takes the whole limit", create(fleetCPUs, "whole"))
+	for _, kind := range []string{"Deployment", "MPIJob"} {
+		if err := east.create(t.Context(), kind, 2, "beyond", metav1.CreateOptions{}); !isOverFleetQuota(err) {
+			t.Errorf("A %s beyond the limit: got %v, want a denial", kind, err)
+		}
+	}
+	if got := f.stored(t); got != fleetCPUs {
+		t.Errorf("%d CPUs are used, want %d", got, fleetCPUs)
+	}
+	if err := east.Admin.AppsV1().Deployments(east.namespace).Delete(t.Context(), fmt.Sprintf("w-%d-whole", fleetCPUs), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Eventually(t, fleetBound, "what was deleted is available", create(2, "after"))
+}
+
+// startFleet starts a hub and clusters of these names.
+func startFleet(t *testing.T, names ...string) *fleet {
 	t.Helper()
 	o := controlplane.Options{APIServerFlags: []string{"--request-timeout=10s"}}
 	f := &fleet{whole: t, hub: suite.Start(t, o)}
@@ -93,7 +122,7 @@ func startFleet(t *testing.T) *fleet {
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("Creating a FleetQuota: %v", err)
 	}
-	for _, name := range []string{"east", "west"} {
+	for _, name := range names {
 		f.clusters = append(f.clusters, f.startMember(t, name, o))
 	}
 	for _, m := range f.clusters {

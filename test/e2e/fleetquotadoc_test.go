@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -13,6 +14,7 @@ import (
 // TestFleetQuotaWalkThrough executes docs/fleet-quota.md: it writes the files in the document, runs each command, and
 // compares what the command prints.
 func TestFleetQuotaWalkThrough(t *testing.T) {
+	ring.Second(t, "the times in the document add up to half a minute")
 	t.Parallel()
 	hub, east := suite.Start(t, controlplane.Options{}), suite.Start(t, controlplane.Options{})
 	dir := t.TempDir()

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -155,6 +156,7 @@ func (l *mixedLoad) stop(t *testing.T) {
 // TestNoRequestIsLostWhenAFamilyIsAdded is a rolling replacement that adds families to those which are registered. The
 // old replicas serve the paths of these families, and admit.
 func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
+	ring.Second(t, "a rollout under load")
 	t.Parallel()
 	suite.Alone(t)
 	c := suite.Lend(t)
@@ -191,6 +193,7 @@ func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
 // validates to a family that is registered, and one removes it. A pod that a replica without the plugin left unchanged
 // must not be denied by a replica with the plugin.
 func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
+	ring.Second(t, "two rollouts under load")
 	t.Parallel()
 	suite.Alone(t)
 	c := suite.Lend(t)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
@@ -38,6 +39,7 @@ const (
 // test fails if the API server denies Postern a permission. This test also fails if the roles grant a permission that
 // nothing has used.
 func TestServiceAccountSuffices(t *testing.T) {
+	ring.Second(t, "an Event is repeated after a minute")
 	t.Parallel()
 	// The API server's own plugins would refuse the requests for which Postern's plugins look up an object.
 	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: []string{

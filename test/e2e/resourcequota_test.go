@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -34,12 +35,25 @@ const (
 	quotaBound = time.Minute
 )
 
+// withoutQuota are the flags of an API server that does not run ResourceQuota.
+var withoutQuota = []string{"--disable-admission-plugins=ResourceQuota"}
+
+// TestQuotaIsCharged runs ResourceQuota in the mode charge, with an API server that does not run ResourceQuota.
+func TestQuotaIsCharged(t *testing.T) {
+	t.Parallel()
+	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: withoutQuota})
+	startQuotaReplicas(t, c, "--api-server-plugins=none", "--admission-control-config-file="+quotaConfiguration(t, "charge"))
+	t.Run("a dry run charges nothing", func(t *testing.T) { checkQuotaDryRun(t, c) })
+	t.Run("custom resources", func(t *testing.T) { checkQuotaOfCustomResources(t, c) })
+}
+
 // TestQuotaIsChargedByThreeReplicas runs ResourceQuota in three replicas of Postern, in the mode charge, with an API
 // server that does not run ResourceQuota. Many clients create pods at the same time.
 func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
+	ring.Second(t, "16 clients keep the processors busy")
 	t.Parallel()
 	suite.Alone(t)
-	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: []string{"--disable-admission-plugins=ResourceQuota"}})
+	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: withoutQuota})
 	replicas := startQuotaReplicas(t, c, "--api-server-plugins=none", "--admission-control-config-file="+quotaConfiguration(t, "charge"))
 
 	t.Run("exactly what the quota allows", func(t *testing.T) {
@@ -51,8 +65,6 @@ func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a dry run charges nothing", func(t *testing.T) { checkQuotaDryRun(t, c) })
-	t.Run("custom resources", func(t *testing.T) { checkQuotaOfCustomResources(t, c) })
 	t.Run("a storm of foreign writes", func(t *testing.T) { checkQuotaInStorm(t, c) })
 	t.Run("a user in a hurry", func(t *testing.T) { checkQuotaWithHastyUser(t, c) })
 	// The last one, because a replica is missing then.
@@ -62,6 +74,7 @@ func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
 // TestQuotaIsCheckedBesideTheAPIServer runs ResourceQuota in three replicas of Postern, in the mode check, with an API
 // server that also runs ResourceQuota. No object is charged twice.
 func TestQuotaIsCheckedBesideTheAPIServer(t *testing.T) {
+	ring.Second(t, "16 clients keep the processors busy")
 	t.Parallel()
 	suite.Alone(t)
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})

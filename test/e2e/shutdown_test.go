@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -27,6 +28,7 @@ const (
 // TestNoRequestIsLostWhenReplicasAreReplaced replaces both replicas in sequence while the test creates pods. Every pod must
 // be mutated, and no pod may be denied.
 func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
+	ring.Second(t, "a load and three rollouts")
 	t.Parallel()
 	suite.Alone(t)
 	for _, test := range []struct {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/postern-dev/postern/internal/conditions"
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -34,6 +35,7 @@ const (
 // the request, or admits it by the failure policy. With a slow condition, a user who may create the object can
 // exhaust the CPU of the API server.
 func TestCostOfTheLargestObjects(t *testing.T) {
+	ring.Second(t, "a minute of both processors")
 	done := map[string]bool{}
 	for _, e := range entries(t) {
 		if len(e.Steps) == 0 || done[e.Plugin.Name] {

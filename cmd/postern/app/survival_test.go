@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/internal/ring"
 )
 
 // memoryGroup creates a cgroup with a memory limit, and returns its folder.
@@ -164,9 +166,7 @@ const largestPeak = 300 << 20
 // TestSurvival sends objects that are small as text and large in memory to processes with 256 and 512 MiB and 1024 file
 // descriptors, and attacks their connections. The processes must answer and survive.
 func TestSurvival(t *testing.T) {
-	if testing.Short() {
-		t.Skip("It takes a minute")
-	}
+	ring.Second(t, "attacks on processes with little memory, for a minute and a half")
 	t.Run("256 MiB", func(t *testing.T) { survive(t, 256<<20) })
 	t.Run("512 MiB", func(t *testing.T) {
 		if peak := survive(t, 512<<20); peak == 0 || peak > largestPeak {

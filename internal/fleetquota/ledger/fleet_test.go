@@ -130,46 +130,49 @@ func TestFullQuota(t *testing.T) {
 	for _, test := range []struct {
 		resources, name, least int
 	}{{1, 20, 3000}, {1, 253, 2000}, {4, 20, 1500}, {64, 20, 100}} {
-		hard, amounts := corev1.ResourceList{}, corev1.ResourceList{}
-		for i := range test.resources {
-			name := corev1.ResourceName("requests.example.com/gpu-" + version(int64(10+i)))
-			hard[name] = *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)
-			amounts[name] = *resource.NewMilliQuantity(math.MaxInt64-7, resource.DecimalSI)
-		}
-		h := hubOf()
-		h.quota.Spec.Hard = hard
-		clusters := 0
-		// Joining one by one takes long, so most entries are made here.
-		batch := test.least / 50
-		for ; ; clusters += batch {
-			_, a := accountOf(h, strings.Repeat("x", test.name-5)+fmt.Sprintf("%05d", clusters), types.UID(strings.Repeat("i", 36)))
-			err := a.Maintain(t.Context())
-			if errors.Is(err, ledger.ErrFull) {
-				break
+		t.Run(fmt.Sprintf("%d resources, names of %d characters", test.resources, test.name), func(t *testing.T) {
+			t.Parallel()
+			hard, amounts := corev1.ResourceList{}, corev1.ResourceList{}
+			for i := range test.resources {
+				name := corev1.ResourceName("requests.example.com/gpu-" + version(int64(10+i)))
+				hard[name] = *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)
+				amounts[name] = *resource.NewMilliQuantity(math.MaxInt64-7, resource.DecimalSI)
 			}
+			h := hubOf()
+			h.quota.Spec.Hard = hard
+			clusters := 0
+			// Joining one by one takes long, so most entries are made here.
+			batch := test.least / 50
+			for ; ; clusters += batch {
+				_, a := accountOf(h, strings.Repeat("x", test.name-5)+fmt.Sprintf("%05d", clusters), types.UID(strings.Repeat("i", 36)))
+				err := a.Maintain(t.Context())
+				if errors.Is(err, ledger.ErrFull) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range batch {
+					c := quotav1alpha1.ClusterAllowance{
+						Name: strings.Repeat("x", test.name-5) + fmt.Sprintf("%05d", clusters+i), ID: types.UID(strings.Repeat("i", 36)), Allowance: amounts, Sequence: math.MaxInt64 / 2,
+						Used: amounts, Wanted: amounts, Heartbeat: math.MaxInt64, HeartbeatSeconds: 86400,
+					}
+					if i == 0 {
+						h.quota.Status.Clusters[clusters] = c
+						continue
+					}
+					h.quota.Status.Clusters = append(h.quota.Status.Clusters, c)
+				}
+			}
+			text, err := json.Marshal(h.quota)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range batch {
-				c := quotav1alpha1.ClusterAllowance{
-					Name: strings.Repeat("x", test.name-5) + fmt.Sprintf("%05d", clusters+i), ID: types.UID(strings.Repeat("i", 36)), Allowance: amounts, Sequence: math.MaxInt64 / 2,
-					Used: amounts, Wanted: amounts, Heartbeat: math.MaxInt64, HeartbeatSeconds: 86400,
-				}
-				if i == 0 {
-					h.quota.Status.Clusters[clusters] = c
-					continue
-				}
-				h.quota.Status.Clusters = append(h.quota.Status.Clusters, c)
+			t.Logf("%d clusters with %d resources and names of %d characters: %d bytes", clusters, test.resources, test.name, len(text))
+			if len(text) > etcd || clusters < test.least {
+				t.Errorf("Got %d clusters and %d bytes, want at least %d clusters and at most %d bytes", clusters, len(text), test.least, etcd)
 			}
-		}
-		text, err := json.Marshal(h.quota)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%d clusters with %d resources and names of %d characters: %d bytes", clusters, test.resources, test.name, len(text))
-		if len(text) > etcd || clusters < test.least {
-			t.Errorf("Got %d clusters and %d bytes, want at least %d clusters and at most %d bytes", clusters, len(text), test.least, etcd)
-		}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,9 @@ var (
 	seeds = flag.Int("seeds", 150, "number of simulated fleets")
 	first = flag.Uint64("first-seed", 1, "the first seed")
 )
+
+// seedsInTurn is the number of fleets that are simulated one after the other. Each processor simulates one at a time.
+const seedsInTurn = 25
 
 // randomSetting returns a fleet with many faults. Most fleets are small, because a race needs few clusters and much
 // contention. Each hundredth fleet is large, and each thousandth one has thousands of clusters.
@@ -49,23 +53,33 @@ func randomSetting(seed uint64) setting {
 //
 // make fleet-simulation runs 10,000 seeds.
 func TestNeverAboveTheLimit(t *testing.T) {
-	var created, refused, restarts, conflicts int
-	for i := range uint64(*seeds) {
-		w := newWorld(randomSetting(*first + i))
-		w.live()
-		w.run(w.duration)
-		w.recover()
-		w.end()
-		if w.broken != "" {
-			t.Fatalf("Seed %d, %+v: %s", w.seed, w.setting, w.broken)
+	var created, refused, restarts, conflicts atomic.Int64
+	t.Run("fleets", func(t *testing.T) {
+		for from := *first; from < *first+uint64(*seeds); from += seedsInTurn {
+			until := min(from+seedsInTurn, *first+uint64(*seeds))
+			t.Run(fmt.Sprintf("seeds %d to %d", from, until-1), func(t *testing.T) {
+				t.Parallel()
+				for seed := from; seed < until; seed++ {
+					w := newWorld(randomSetting(seed))
+					w.live()
+					w.run(w.duration)
+					w.recover()
+					w.end()
+					if w.broken != "" {
+						t.Fatalf("Seed %d, %+v: %s", w.seed, w.setting, w.broken)
+					}
+					created.Add(int64(w.stats.created + w.stats.updated))
+					refused.Add(int64(w.stats.decided[ledger.Refused]))
+					restarts.Add(int64(w.stats.replicasRestarts))
+					conflicts.Add(int64(w.stats.hubConflicts))
+				}
+			})
 		}
-		created, refused = created+w.stats.created+w.stats.updated, refused+w.stats.decided[ledger.Refused]
-		restarts, conflicts = restarts+w.stats.replicasRestarts, conflicts+w.stats.hubConflicts
+	})
+	if created.Load() == 0 || refused.Load() == 0 || restarts.Load() == 0 || conflicts.Load() == 0 {
+		t.Errorf("Got %d workloads, %d refusals, %d restarts and %d conflicts, want some of each", created.Load(), refused.Load(), restarts.Load(), conflicts.Load())
 	}
-	if created == 0 || refused == 0 || restarts == 0 || conflicts == 0 {
-		t.Errorf("Got %d workloads, %d refusals, %d restarts and %d conflicts, want some of each", created, refused, restarts, conflicts)
-	}
-	t.Logf("%d fleets: %d new or changed workloads, %d refusals, %d restarts, %d conflicts at the hub", *seeds, created, refused, restarts, conflicts)
+	t.Logf("%d fleets: %d new or changed workloads, %d refusals, %d restarts, %d conflicts at the hub", *seeds, created.Load(), refused.Load(), restarts.Load(), conflicts.Load())
 }
 
 // recover ends all faults, waits, and checks that nothing has leaked.

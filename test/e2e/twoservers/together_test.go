@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -28,6 +29,7 @@ const (
 
 // TestAllPluginsTogether runs every plugin except AlwaysDeny on an API server with default flags, and creates many pods.
 func TestAllPluginsTogether(t *testing.T) {
+	ring.Second(t, "2,000 pods")
 	t.Parallel()
 	o := suite.AllPlugins(t)
 	o.Plugins = slices.DeleteFunc(o.Plugins, func(name string) bool { return name == "AlwaysDeny" })

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/postern-dev/postern/internal/ring"
 )
 
 const (
@@ -24,6 +26,7 @@ const (
 // TestTwoServers plays every scenario on both servers. Each plugin has its own pair of servers. The two servers differ
 // only in where this plugin runs: in the API server or in Postern.
 func TestTwoServers(t *testing.T) {
+	ring.Second(t, "two API servers for each plugin, five minutes")
 	t.Parallel()
 	for _, plugin := range shared(t) {
 		t.Run(plugin, func(t *testing.T) {

@@ -20,6 +20,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/internal/ring"
 )
 
 // series is a series of samples of cAdvisor, one each minute.
@@ -33,6 +35,7 @@ type series struct {
 
 // TestRealPrometheus asks a Prometheus that has 30 days of data.
 func TestRealPrometheus(t *testing.T) {
+	ring.Second(t, "it starts a Prometheus")
 	server := lookUp(t)
 	url := serve(t, server, []series{
 		{"shop", "web-1", "docker.io/library/nginx:1.25", 6, 600, 0.2, 100 << 20},
@@ -157,6 +160,7 @@ func (e *exporter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // TestAScrapedExporter has a real Prometheus scrape an exporter, and estimates with what it has scraped.
 func TestAScrapedExporter(t *testing.T) {
+	ring.Second(t, "it starts a Prometheus")
 	server := lookUp(t)
 	const image = "registry.example.com:5000/shop/app:1.2"
 	e := &exporter{start: time.Now().Add(-56 * time.Minute), finished: make(chan struct{})}
