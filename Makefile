@@ -1,5 +1,9 @@
-# Tools, each run by the go command at exactly this version.
-GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# Tools, which the go command builds at exactly these versions. A name with the version is built anew when the version
+# changes.
+LINT_VERSION := v2.15.0
+GOLANGCI_LINT := $(CURDIR)/bin/golangci-lint-$(LINT_VERSION)
+GOTESTSUM_VERSION := v1.13.0
+GOTESTSUM := $(CURDIR)/bin/gotestsum-$(GOTESTSUM_VERSION)
 
 # The version of binary, image and chart. The file VERSION is its only place; tests compare the chart and the changelog.
 TAG := $(shell cat VERSION)
@@ -20,19 +24,12 @@ MAKE_IMAGE := env SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null 
 # AdmissionConfiguration, and VERSION is the version of Kubernetes.
 DEMO_FLAGS := $(if $(PLUGINS),-plugins=$(PLUGINS)) $(if $(CONFIG),-config=$(CONFIG)) $(if $(VERSION),-version=$(VERSION))
 
-# The same flags everywhere, so that no package is compiled twice: make run compiles most packages of the tests. Lint
-# includes vet.
+# The same flags everywhere, so that no package is compiled twice: make run compiles most packages of the tests. The
+# target vet vets. Without the information for debuggers, a test binary is linked in less than half of the time.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath -vet=off)
-# DETECT=-race turns the race detector on where it is off by default. It needs cgo.
-GO_TEST_IN := env CGO_ENABLED=$(if $(DETECT),1,0) go test -C
-GO_TEST := env CGO_ENABLED=$(if $(DETECT),1,0) go test $(DETECT)
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -vet=off '-ldflags=-s -w')
 # These programs find the sources beside their own.
 WITH_SOURCES := -trimpath=false
-
-# The packages of this module, with their tests, that start goroutines, share memory between them, or use package unsafe. make
-# test tests them with the race detector, make test-all every package.
-CONCURRENT = $(shell grep -rlE '\bgo func|\.Go\b|\b(sync|atomic|unsafe)\.' --include='*.go' cmd pkg internal | xargs -n1 dirname | sort -u)
 
 # All Go modules of this repository that contain code. The modules that need a control plane or kube-apiserver's
 # sources have their own targets. The target unit tests the other modules.
@@ -40,6 +37,22 @@ MODULES := $(sort $(filter-out %/controlplane/etcd %/controlplane/kubernetes %/c
 	$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.*/*'))))
 SPECIAL := ./test/controlplane ./test/e2e ./test/node ./test/parity
 UNIT_MODULES := $(filter-out $(SPECIAL),$(MODULES))
+
+# $(call gotest,module,flags of gotestsum,packages,flags of go test) tests packages of a module. gotestsum prints a line
+# for each package, and in the end what failed and what was left out; it writes the time of each test to bin/times, and
+# bin/gate the CPU time of each package. DETECT=-race turns the race detector on, which needs cgo, for the tests of both
+# rings. -short leaves out those of the second one, see internal/ring.
+SHORT := $(if $(DETECT),,-short)
+TEST_NAME = $(subst /,-,$(patsubst ./%,%,$(patsubst .,root,$(1))))
+gotest = cd $(1) && CGO_ENABLED=$(if $(DETECT),1,0) $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --no-color $(2) \
+	--jsonfile-timing-events "$(CURDIR)/bin/times/$@-$(TEST_NAME).json" --packages "$(3)" -- \
+	-count=1 $(DETECT) -exec "$(CURDIR)/bin/gate exec" $(flags-$(1)) $(4)
+# The flags of modules that need some. Tests of a control plane mostly wait, so more of them run at the same time than
+# there are processors. Each has its own.
+flags-. := -p 6
+flags-./test/parity := -timeout 30m
+flags-./test/controlplane := $(WITH_SOURCES)
+flags-./test/e2e := -p 1 -parallel 4 -timeout 30m
 
 # The folder of the recorded decisions, the command line for the replay, and the plugins of bin/postern. The
 # shell of the recipe runs bin/postern to list the plugins. The API server of a replay runs no plugins.
@@ -50,9 +63,6 @@ REPLAYED := {bin} serve --kubeconfig={kubeconfig} --bind-address=127.0.0.1 --sec
 # Postern serves kinds that were removed from Kubernetes in its own API groups.
 REMAP := policy/PodSecurityPolicy=policy.postern.dev/v1/podsecuritypolicies/PodSecurityPolicy/cluster,settings.k8s.io/PodPreset=settings.postern.dev/v1alpha1/podpresets/PodPreset/namespaced
 BUILT_PLUGINS := $$(bin/postern plugins -o name | paste -sd, -)
-
-# Tests of a control plane mostly wait, so more of them run at the same time than there are processors. Each has its own.
-E2E_FLAGS := -p 1 -parallel 3 -timeout 30m
 
 # Ignore a go.work in a parent folder.
 export GOWORK := off
@@ -93,36 +103,65 @@ bin/helm:
 build: ## Build bin/postern
 	$(BUILD)
 
+# The three rings. The parts of a ring are targets of this file.
+FIRST := build vet unit parity conformance e2e demo
+SECOND := load soak
+REST := make test-load adds what needs a quiet machine or minutes (45 min), make test-all the race detector, lint, a real node and more (hours).
+# The budget of make test, in seconds of CPU time.
+BUDGET := 700
+
 .PHONY: test
-test: lint verify unit parity conformance e2e demo ## What a change needs to be trusted; it ends with what it leaves out
-	@echo "make test has passed. It leaves out the following, which make test-all includes:"
-	@test -n "$(DETECT)" || echo "  make unit e2e DETECT=-race  the race detector in every package and in the end-to-end tests"
-	@echo "  make node                   the image and the chart on a real node (Linux, root)"
-	@echo "  make soak                   rollouts, CA rotations and kills under load, 13 minutes"
-	@echo "  make upstream-quota         Kubernetes' own tests of ResourceQuota"
-	@echo "  make tidy                   whether go mod tidy would change a module"
+test: bin/gate ## What a change needs to be trusted, 12 minutes on 2 processors; it ends with what it leaves out
+	@exec bin/gate run $(GATE) -cpu $(BUDGET) -tested bin/tested -rest "$(REST)" $(FIRST)
+
+.PHONY: test-load
+test-load: bin/gate ## The second ring: what needs a quiet machine or minutes
+	@exec bin/gate run $(SECOND)
 
 .PHONY: test-all
-test-all: ## Everything
-	@$(MAKE) --no-print-directory test DETECT=-race
-	@$(MAKE) --no-print-directory tidy node soak upstream-quota
+test-all: ## Everything, as a release needs it: both rings, the race detector, lint, a real node, other tests of Kubernetes
+	@$(MAKE) --no-print-directory test GATE=-strict
+	@$(MAKE) --no-print-directory test-load lint verify tidy
+	@$(MAKE) --no-print-directory unit e2e DETECT=-race
+	@$(MAKE) --no-print-directory node upstream-quota fleet-simulation
 	@echo "make test-all has passed."
+
+.PHONY: vet
+# The tests compile the other modules, and lint vets them. Cold, vet would also look through all of their dependencies.
+vet: ## The formatting and the order of go.mod of every module, and go vet of this one
+	@files=$$(gofmt -l cmd pkg internal installer test examples) && { test -z "$$files" || { echo "vet: run gofmt -w on"; echo "$$files"; exit 1; }; }
+	@go vet ./...
+	@awk 'FNR == 1 || /^\)/ { block = 0 } /^require \(/ { getline; block = /\/\/ indirect/ } \
+		block && NF && !/\/\/ indirect/ { print FILENAME ": " $$1 " is a direct requirement among the indirect ones"; bad = 1 } END { exit bad }' \
+		$(MODULES:%=%/go.mod)
 
 .PHONY: lint
 # One process loads the packages of all modules once, except those of a module that requires newer libraries than the
 # product: a workspace has one version of each library.
 NEWER := ./installer/monitoring
-lint: bin/go.work ## Lint every module
-	GOWORK="$(CURDIR)/bin/go.work" go run $(GOLANGCI_LINT) run --allow-parallel-runners --config .golangci.yml $(patsubst %,%/...,$(filter-out $(NEWER),$(MODULES)))
-	set -e; for module in $(NEWER); do (cd $$module && go run $(GOLANGCI_LINT) run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...); done
+lint: bin/go.work $(GOLANGCI_LINT) ## Lint every module
+	GOWORK="$(CURDIR)/bin/go.work" $(GOLANGCI_LINT) run --allow-parallel-runners --config .golangci.yml $(patsubst %,%/...,$(filter-out $(NEWER),$(MODULES)))
+	set -e; for module in $(NEWER); do (cd $$module && $(GOLANGCI_LINT) run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...); done
+
+$(GOLANGCI_LINT):
+	GOBIN="$(CURDIR)/bin/new" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	mv bin/new/golangci-lint $@
+$(GOTESTSUM):
+	GOBIN="$(CURDIR)/bin/new" go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	mv bin/new/gotestsum $@
+
+# The go command decides whether bin/gate is up to date.
+.PHONY: bin/gate
+bin/gate:
+	@go build -o $@ ./test/gate
 
 bin/go.work: $(MODULES:%=%/go.mod) Makefile
 	@mkdir -p bin && rm -f $@ && GOWORK="$(CURDIR)/$@" go work init $(filter-out $(NEWER),$(MODULES))
 
 .PHONY: fmt
-fmt: ## Format every module
+fmt: $(GOLANGCI_LINT) ## Format every module
 	@set -e; for module in $(MODULES); do echo "fmt $$module"; \
-		(cd $$module && go run $(GOLANGCI_LINT) fmt --config "$(CURDIR)/.golangci.yml" ./...); done
+		(cd $$module && $(GOLANGCI_LINT) fmt --config "$(CURDIR)/.golangci.yml" ./...); done
 
 .PHONY: generate generate-files
 generate: generate-files ## Write what is generated, and the measured table of calls
@@ -135,13 +174,11 @@ generate-files: # The chart has copies of the definitions.
 	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests|ChartVersion)$$' . -update
 
 .PHONY: verify
-verify: ## Fail if a generated file is stale; the end-to-end tests compare the table of calls
+# The unit tests compare each generated file, so make test finds a stale one too.
+verify: ## Fail if make generate would change a file; make test compares the same files
 	@before=$$(git diff | git hash-object --stdin); $(MAKE) --no-print-directory generate-files || exit 1; \
 		test "$$before" = "$$(git diff | git hash-object --stdin)" || \
 		{ git diff --stat; echo "verify: files were stale; make generate has written them"; exit 1; }
-	@awk 'FNR == 1 || /^\)/ { block = 0 } /^require \(/ { getline; block = /\/\/ indirect/ } \
-		block && NF && !/\/\/ indirect/ { print FILENAME ": " $$1 " is a direct requirement among the indirect ones"; bad = 1 } END { exit bad }' \
-		$(MODULES:%=%/go.mod)
 
 .PHONY: tidy
 # It downloads the modules of other modules' tests.
@@ -150,34 +187,48 @@ tidy: ## Fail if go mod tidy would change a module
 
 .PHONY: unit
 # The tests of installer/image build the program again, which takes seconds after the first build, and minutes before it.
-# Some tests wait, so four run at the same time.
-unit: build ## Unit tests, those of concurrent packages with the race detector [DETECT=-race: all of them]
+# Some tests mostly wait, so more packages are tested at the same time than there are processors.
+unit: build bin/gate $(GOTESTSUM) ## Unit tests [DETECT=-race]
+	$(foreach module,$(UNIT_MODULES),@$(call gotest,$(module),,./...,$(SHORT))$(newline)	)
+
+.PHONY: load
+# These tests need a quiet machine, so one runs at a time.
+load: build bin/gate $(GOTESTSUM)
 	@command -v prometheus >/dev/null || \
-		echo "unit: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
-	@command -v promtool >/dev/null || echo "unit: there is no promtool (Debian package prometheus), so the alert rules are NOT tested"
-	@test "$$(id -u)" = 0 || echo "unit: this is not root, so the survival of Postern with little memory is NOT tested"
-ifeq ($(DETECT),)
-	CGO_ENABLED=1 go test -p 4 -race $(CONCURRENT:%=./%)
-	@go list $(CONCURRENT:%=./%) | sort >bin/concurrent; go list ./... | sort | comm -23 - bin/concurrent | xargs go test -p 4
-else
-	$(GO_TEST) -p 4 ./...
-endif
-	@set -e; for module in $(filter-out .,$(UNIT_MODULES)); do echo "unit $$module"; (cd $$module && $(GO_TEST) ./...); done
+		echo "load: there is no program prometheus, so InitialResources is NOT tested with a real Prometheus (Debian: apt-get install prometheus)"
+	go run -C test/controlplane $(WITH_SOURCES) ./cmd/controlplane build
+	$(foreach module,$(MODULES),@set -e; tests=$$(bin/gate second $(module)); set -- $$tests; [ $$# != 0 ] || exit 0; pattern=$$1; shift; \
+		export POSTERN_BINARY="$(CURDIR)/bin/postern"; $(call gotest,$(module),,$$*,-p 1 -parallel 1 -timeout 40m -run "$$pattern")$(newline)	)
+
+# An empty line, which ends a line of a recipe.
+define newline
+
+
+endef
 
 .PHONY: fleet-simulation
 fleet-simulation: ## 10,000 simulated fleets with faults: FleetQuota is never above its limit [SEEDS=]
 	go test ./internal/fleetquota/ledger -run TestNeverAboveTheLimit -v -timeout 2h -seeds $(or $(SEEDS),10000)
 
 .PHONY: parity
-parity: ## The plugins' cases through kube-apiserver's own plugins
-	@# Without a list of packages, go test also prints which plugins it compared.
-	go test -C test/parity -timeout 30m
+parity: bin/gate $(GOTESTSUM) ## The plugins' cases through kube-apiserver's own plugins
+	@$(call gotest,./test/parity,,.,$(SHORT))
 
 .PHONY: e2e
-e2e: build ## End-to-end tests with a real control plane [DETECT=-race]
+# A test that failed runs once more, alone, and is named in the end if it passes then.
+e2e: build bin/gate $(GOTESTSUM) ## End-to-end tests with a real control plane [DETECT=-race]
 	go run -C test/controlplane $(WITH_SOURCES) ./cmd/controlplane build
-	$(GO_TEST_IN) test/controlplane $(DETECT) $(WITH_SOURCES) ./...
-	POSTERN_BINARY="$(CURDIR)/bin/postern" $(GO_TEST_IN) test/e2e $(DETECT) $(E2E_FLAGS) ./...
+	@$(call gotest,./test/controlplane,,./...,$(SHORT))
+	@export POSTERN_BINARY="$(CURDIR)/bin/postern"; \
+		$(call gotest,./test/e2e,$(if $(DETECT),,--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test),./...,$(SHORT))
+
+.PHONY: flake
+# A busy loop ends with the shell of the recipe.
+flake: build ## Ten times one test, beside a busy loop on each processor [PKG=./test/e2e RUN=TestX]
+	@test -n "$(PKG)" -a -n "$(RUN)" || { echo "flake: set PKG=./test/e2e RUN=TestX"; exit 2; }
+	@export POSTERN_BINARY="$(CURDIR)/bin/postern"; cd $(PKG) && { go test -list '^($(RUN))$$' . | grep -q '^Test' || { echo "flake: $(PKG) has no $(RUN)"; exit 2; }; }; \
+		for i in $$(seq "$$(getconf _NPROCESSORS_ONLN)"); do sh -c "while kill -0 $$$$; do :; done" 2>/dev/null & done; \
+		go test -count=10 $(flags-$(patsubst %/,%,$(PKG))) -timeout 2h -run '^($(RUN))$$' .
 
 .PHONY: node
 node: $(if $(filter Linux,$(shell uname)),bin/node) ## Tests on a real node: the README's installation, exec, upgrades under load (Linux, root)
@@ -191,14 +242,15 @@ endif
 
 .PHONY: conformance
 # kube-apiserver's NamespaceAutoProvision also creates a namespace for an access review in that namespace. The
-# API server never calls Postern for access reviews, so two of the 748 writes are missing on purpose.
+# API server never calls Postern for access reviews, so two of the 748 writes are missing on purpose. A replay mostly waits
+# for caches, so four run at a time.
 conformance: $(if $(wildcard $(CONFORMANCE)/replayer),build) ## Replay recorded decisions of kube-apiserver [PLUGINS= CONFORMANCE=folder]
 ifeq ($(wildcard $(CONFORMANCE)/replayer),)
 	@echo "conformance: there is no $(CONFORMANCE), so the recorded decisions of kube-apiserver are NOT replayed"
 else
 	go build -C $(CONFORMANCE)/replayer -o "$(CURDIR)/bin/replay" .
 	go run ./test/conformance -from $(CONFORMANCE)/cases -to bin/cases
-	bin/replay -corpus bin/cases -bin "$(CURDIR)/bin/postern" -v -min 1 -min-hard $(if $(PLUGINS),0.8,0.997) -remap $(REMAP) \
+	bin/replay -corpus bin/cases -bin "$(CURDIR)/bin/postern" -v -j 4 -min 1 -min-hard $(if $(PLUGINS),0.8,0.997) -remap $(REMAP) \
 		-plugins "$(or $(PLUGINS),$(BUILT_PLUGINS))" -cmd '$(REPLAYED)'
 endif
 
