@@ -29,8 +29,8 @@ func TestFarQuantities(t *testing.T) {
 			t.Errorf("%s in text that is not plain: got %v, %v, want %v", cpu, obj, err, quantities.ErrFar)
 		}
 	}
-	if obj, err := objects.Decode(pod("web", strings.Repeat("9", quantities.MaxLength+1)), kind); !errors.Is(err, quantities.ErrFar) {
-		t.Errorf("A long quantity: got %v, %v, want %v", obj, err, quantities.ErrFar)
+	if obj, err := objects.Decode(pod("web", "0."+strings.Repeat("9", quantities.MaxLength)), kind); !errors.Is(err, quantities.ErrFar) {
+		t.Errorf("A long fraction: got %v, %v, want %v", obj, err, quantities.ErrFar)
 	}
 	if _, err := objects.Decode(pod(other, "1e3"), kind); err != nil {
 		t.Errorf("An ordinary quantity in text that is not plain: got %v", err)

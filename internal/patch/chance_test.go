@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"math"
 	"math/rand"
 	"reflect"
 	"slices"
@@ -57,6 +58,35 @@ func newChance(seed int64) *chance {
 			*e = runtime.RawExtension{Raw: []byte(`{"kind":"K","n":[` + strconv.Itoa(r.Intn(99)) + `]}`)}
 		},
 		func(o *runtime.Object, _ randfill.Continue) { *o = nil },
+	)
+	return c
+}
+
+// newWild is newChance with values at the edges of what protobuf has.
+func newWild(seed int64) *chance {
+	c := newChance(seed)
+	ints := []int64{math.MinInt64, math.MaxInt64, math.MinInt32, math.MaxInt32, -1, 0, 1}
+	seconds := func() int64 {
+		return []int64{math.MinInt64, math.MaxInt64, -62135596801, -62167219201, -1e15, 1e15, 253402300800, 0, c.Int63(), -c.Int63()}[c.Intn(10)]
+	}
+	numbers := []string{strings.Repeat("9", 70), "-" + strings.Repeat("123456789", 100), strings.Repeat("0", 90) + "1", "1e1000", "+1.5Gi", "0.000000001", "9E", "-0", "1e-9", "123456789012345678"}
+	c.filler.Funcs(
+		func(n *int64, _ randfill.Continue) { *n = ints[c.Intn(len(ints))] },
+		func(n *int32, _ randfill.Continue) { *n = int32(ints[c.Intn(len(ints))]) },
+		func(s *string, _ randfill.Continue) {
+			if *s = c.text(); c.Intn(3) == 0 {
+				*s = []string{"\xff\xfe", "\xed\xa0\x80", "\x00\x1f\x7f", "\u2028\u2029", "😀", "<>&", strings.Repeat("7", 70), `\ud83d`, "\ufffd\ufeff"}[c.Intn(9)]
+			}
+		},
+		func(t *metav1.Time, _ randfill.Continue) { t.Time = time.Unix(seconds(), 0) },
+		func(t *metav1.MicroTime, _ randfill.Continue) { t.Time = time.Unix(seconds(), c.Int63n(1e9)) },
+		func(d *metav1.Duration, _ randfill.Continue) { d.Duration = time.Duration(ints[c.Intn(len(ints))]) },
+		func(q *resource.Quantity, _ randfill.Continue) {
+			*q = resource.MustParse(numbers[c.Intn(len(numbers))])
+		},
+		func(e *runtime.RawExtension, _ randfill.Continue) {
+			*e = runtime.RawExtension{Raw: []byte(strings.Repeat("[", 200) + `"` + strings.Repeat("7", 70) + `"` + strings.Repeat("]", 200))}
+		},
 	)
 	return c
 }

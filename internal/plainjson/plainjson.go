@@ -2,10 +2,13 @@
 // as fast as a general decoder.
 //
 // It has no semantics of its own: whatever it decodes, sigs.k8s.io/json decodes from the same text to the same value,
-// and it refuses all other text. The exception is a quantity with an exponent beyond quantities.MaxExponent, for which
-// sigs.k8s.io/json takes up to hours. Plain text has no duplicate fields, no invalid UTF-8, no surrogate pairs, no escaped
-// field names, integers without exponents, and a moderate depth. The caller passes text that is refused, plain or
-// not, to sigs.k8s.io/json, which decodes it or has the error. FuzzUnmarshal compares the two.
+// and it refuses all other text. There are three exceptions, all of text that API servers write: a far quantity (package
+// quantities), for which sigs.k8s.io/json takes up to hours, a time that is before the year 0 or
+// after the year 9999 in UTC, as 9999-12-31T23:59:59-01:00 is, and an object of the largest depth in a review, which is deeper by itself.
+//
+// Plain text has no duplicate fields, no invalid UTF-8, no surrogate pairs, no escaped field names, and integers without
+// exponents. All text that API servers write is plain (TestEveryKindFromProtobufIsPlain in package patch). The caller passes
+// text that is refused, plain or not, to sigs.k8s.io/json, which decodes it or has the error. FuzzUnmarshal compares the two.
 package plainjson
 
 import (
@@ -13,6 +16,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+	"time"
 	"unsafe"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -27,16 +31,15 @@ import (
 	"github.com/postern-dev/postern/internal/rawjson"
 )
 
-// maxDepth is the depth of nesting up to which text is plain. Objects of built-in kinds have a depth of less than
-// twenty.
-const maxDepth = 100
+// objectDepth is the depth of the objects in a review.
+const objectDepth = 2
 
 // Unmarshal decodes text into the value that v points to, which must be zero. It returns false if the text is not
 // plain, is not valid, or does not match the type. The value is then unspecified.
 //
 // The result shares no memory with text.
 func Unmarshal(text []byte, v any) bool {
-	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: maxDepth}}
+	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: rawjson.MaxDepth}}
 	return d.all(v)
 }
 
@@ -45,7 +48,7 @@ func Unmarshal(text []byte, v any) bool {
 // becomes its Object and shares no memory with text. objectFor and its result may be nil. A value that Unmarshal would
 // refuse is not decoded, and has only its text.
 func UnmarshalReview(text []byte, review *admissionv1.AdmissionReview, objectFor func(*runtime.RawExtension) runtime.Object) bool {
-	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: maxDepth}, isReview: true, objectFor: objectFor}
+	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: rawjson.MaxDepth + objectDepth}, isReview: true, objectFor: objectFor}
 	return d.all(review)
 }
 
@@ -112,7 +115,7 @@ func (d *decoder) value(t *jsontype.Type, to unsafe.Pointer) bool {
 	case jsontype.Quantity:
 		return d.quantity((*resource.Quantity)(to))
 	case jsontype.Time:
-		return d.instant(c, (*metav1.Time)(to))
+		return d.instant(c, &(*metav1.Time)(to).Time, time.RFC3339)
 	case jsontype.Either:
 		return d.either(c, (*intstr.IntOrString)(to))
 	default:
@@ -122,11 +125,14 @@ func (d *decoder) value(t *jsontype.Type, to unsafe.Pointer) bool {
 
 // other leaves a value to its type, or to sigs.k8s.io/json.
 func (d *decoder) other(t *jsontype.Type, to unsafe.Pointer) bool {
+	v := reflect.NewAt(t.Go, to)
+	if at, ok := reflect.TypeAssert[*metav1.MicroTime](v); ok && d.Next() == '"' {
+		return d.instant('"', &at.Time, metav1.RFC3339Micro)
+	}
 	text, ok := d.Value()
 	if !ok {
 		return false
 	}
-	v := reflect.NewAt(t.Go, to)
 	if u, ok := reflect.TypeAssert[json.Unmarshaler](v); ok && t.Go.Name() != "" {
 		return u.UnmarshalJSON(text) == nil
 	}

@@ -3,17 +3,21 @@ package plainjson_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -24,6 +28,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/plainjson"
 	"github.com/postern-dev/postern/internal/quantities"
+	"github.com/postern-dev/postern/internal/rawjson"
 	"github.com/postern-dev/postern/internal/reuse"
 )
 
@@ -62,6 +67,9 @@ func targets() []any {
 	}
 }
 
+// farTime matches a time before the year 0 or after the year 9999.
+var farTime = regexp.MustCompile(`"([-+]\d+|\d{5,})-\d\d-\d\dT`)
+
 // compare fails the test if plainjson decodes text to another value than sigs.k8s.io/json does. It returns whether
 // plainjson decoded it.
 func compare(t *testing.T, text []byte, target any) bool {
@@ -79,6 +87,9 @@ func compare(t *testing.T, text []byte, target any) bool {
 		t.Fatalf("The text was changed: %q", text)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, want.Interface()); err != nil {
+		if farTime.Match(text) {
+			return true // See TestFarTimes.
+		}
 		t.Fatalf("%v: %q was decoded, want the error %v", typ, text, err)
 	}
 	if !reflect.DeepEqual(got.Interface(), want.Interface()) {
@@ -133,9 +144,13 @@ func plain() map[string]any {
 			pod + `,"oldObject":null,"dryRun":false,"options":{"kind":"CreateOptions"}}}`: &admissionv1.AdmissionReview{},
 		`{"metadata":{"name":"d"},"spec":{"replicas":2,"selector":{"matchLabels":{"a":"b"}},"strategy":{"rollingUpdate":{"maxSurge":"25%","maxUnavailable":1}},"template":` + pod + `}}`:                                                                                                                                                                                                                                                                      &appsv1.Deployment{},
 		`{"any":{"a":[1,1.5,"x",null,true]},"bytes":"aGVsbG8=","float":1.5e3,"small":-128,"unsigned":65535,"quoted":"7","number":1.50,"raw":{ "a" : 1 },"array":["a","b"],"names":{"a":null,"b":"c"},"lists":{"a":[1,-2],"b":[],"c":null},"deep":"x","self":{"self":null,"selves":[{},null]},"ports":{"1":"a"},"extra":{ "a":[ ] },"times":["2026-01-01T00:00:00Z",null],"or":[1,"a",null],"text":"1s","-":"no","Hidden":"no","Plain":"yes","maps":{"a":{}}}`: &odd{},
-		`{"data":{"a":"aGVsbG8=","b":""},"immutable":true}`:                   &corev1.Secret{},
-		" {\n\t\"a\" : \"b\" ,\r\n \"c\":\"\"} \n":                            &map[string]string{},
-		`["\u003ca\u003e \u0026 \"\\\/\b\f\n\r\t \u00e9 é 世 \u2028",null,""]`: &[]string{},
+		`{"data":{"a":"aGVsbG8=","b":""},"immutable":true}`:                                                                                  &corev1.Secret{},
+		" {\n\t\"a\" : \"b\" ,\r\n \"c\":\"\"} \n":                                                                                           &map[string]string{},
+		`["\u003ca\u003e \u0026 \"\\\/\b\f\n\r\t \u00e9 é 世 \u2028",null,""]`:                                                                &[]string{},
+		`{"spec":{"activeDeadlineSeconds":-9223372036854775808,"priority":-2147483648,"terminationGracePeriodSeconds":9223372036854775807}}`: &corev1.Pod{},
+		`{"spec":{"acquireTime":"0000-12-31T23:59:59.000001Z","renewTime":"9999-12-31T23:59:59.999999Z"}}`:                                   &coordinationv1.Lease{},
+		`{"metadata":{"labels":{"\ufffd":"1","a":"2","\ufffd":null}},"spec":{"overhead":{"cpu":"1","cpu":null}}}`:                            &corev1.Pod{},
+		`{"names":{"a":"1","a":null},"lists":{"a":[1],"a":[],"a":[2]}}`:                                                                      &odd{},
 		`{}`: &corev1.Pod{}, `null`: &corev1.Pod{}, `[]`: &[]string{}, `-5`: new(int32), `"x"`: new(string), `0`: new(int32), `-0`: new(int32),
 	}
 }
@@ -156,15 +171,18 @@ func TestPlainTextIsDecoded(t *testing.T) {
 	}
 }
 
+// nested returns arrays in each other.
+func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+
 // TestOtherTextIsRefused has text that sigs.k8s.io/json refuses, or gives a meaning that plainjson leaves to it.
 func TestOtherTextIsRefused(t *testing.T) {
-	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
+	deep := nested(rawjson.MaxDepth)
 	for _, text := range []string{
 		"", " ", "nul", "{", `{"a"`, `{"kind":"Pod"`, `{"kind":"Pod",}`, `{,}`, `{"kind":"Pod"}}`, `{"kind":"Pod"} {}`, `{"kind" "Pod"}`, `{kind:"Pod"}`, `{'kind':'Pod'}`,
-		`{"kind":"a","kind":"b"}`, `{"spec":{},"spec":{}}`, `{"metadata":{"labels":{"a":"1","a":"2"}}}`, `{"k\u0069nd":"Pod"}`, "{\"kind\":\"\xff\"}", `{"kind":"\ud800"}`,
+		`{"kind":"a","kind":"b"}`, `{"spec":{},"spec":{}}`, `{"k\u0069nd":"Pod"}`, "{\"kind\":\"\xff\"}", `{"kind":"\ud800"}`,
 		`{"kind":"\ud83d\ude00"}`, `{"kind":"\x"}`, `{"kind":"\u12"}`, `{"kind":"\u12G4"}`, "{\"kind\":\"\x01\"}", `{"kind":1}`, `{"kind":{}}`, `{"kind":true}`, `{"spec":[]}`, `{"spec":""}`,
 		`{"spec":{"priority":1.0}}`, `{"spec":{"priority":1e3}}`, `{"spec":{"priority":01}}`, `{"spec":{"priority":+1}}`, `{"spec":{"priority":-}}`, `{"spec":{"priority":"1"}}`, `{"spec":{"priority":2147483648}}`,
-		`{"spec":{"activeDeadlineSeconds":9223372036854775808}}`, `{"spec":{"hostNetwork":"true"}}`, `{"spec":{"hostNetwork":tru}}`, `{"spec":{"containers":[{},]}}`, `{"spec":{"containers":[{} {}]}}`,
+		`{"spec":{"activeDeadlineSeconds":9223372036854775808}}`, `{"spec":{"activeDeadlineSeconds":-9223372036854775809}}`, `{"spec":{"hostNetwork":"true"}}`, `{"spec":{"hostNetwork":tru}}`, `{"spec":{"containers":[{},]}}`, `{"spec":{"containers":[{} {}]}}`,
 		`{"spec":{"containers":{}}}`, `{"x":` + deep + `}`, `{"x":01}`, `{"x":1.}`, `{"x":.5}`, `{"x":1e}`, `{"x":-}`, `{"x":"\q"}`, `{"x":"a}`, `{"x":[}`, `{"x":[1,]}`, `{"x":{"a":1,}}`, `{"x":NaN}`,
 		`{"metadata":{"creationTimestamp":"yesterday"}}`, `{"spec":{"overhead":{"cpu":"x"}}}`, "\ufeff{}", "{\"kind\":\"Pod\"}\x00",
 	} {
@@ -299,9 +317,45 @@ func TestFarQuantities(t *testing.T) {
 			t.Errorf("%s: got %v and %v, want %s", text, &cpu, size, want)
 		}
 	}
-	long := strings.Repeat("9", quantities.MaxLength+1)
-	if plainjson.Unmarshal([]byte(`{"spec":{"overhead":{"cpu":"`+long+`"}}}`), &corev1.Pod{}) {
-		t.Errorf("%s was decoded", long)
+	fraction := "0." + strings.Repeat("1", quantities.MaxLength)
+	if plainjson.Unmarshal([]byte(`{"spec":{"overhead":{"cpu":"`+fraction+`"}}}`), &corev1.Pod{}) {
+		t.Errorf("%s was decoded", fraction)
+	}
+}
+
+// TestFarTimes covers the times that sigs.k8s.io/json does not read. A client sends them as protobuf.
+func TestFarTimes(t *testing.T) {
+	for _, seconds := range []int64{math.MinInt64, math.MaxInt64, -1 << 62, -62167219201, -100000000000, 253402300800, 1e15, -1e15, -1e15 + 86400*59} {
+		at := time.Unix(seconds, 0)
+		var want, got corev1.Event
+		want.FirstTimestamp, want.EventTime = metav1.NewTime(at), metav1.NewMicroTime(at)
+		text, err := json.Marshal(&want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !plainjson.Unmarshal(text, &got) || got.FirstTimestamp.Unix() != seconds && seconds > -1e18 || !got.EventTime.Equal(new(metav1.NewMicroTime(got.FirstTimestamp.Time))) {
+			t.Errorf("%d: got %d and %v from %s", seconds, got.FirstTimestamp.Unix(), got.EventTime, text)
+		}
+	}
+	for _, text := range []string{"10000-13-01T00:00:00Z", "10001-02-29T00:00:00Z", "10000-01-01", "-", "", "-1", "1-01-01T00:00:00Z", "0x10000-01-01T00:00:00Z", "99999999999999999999-01-01T00:00:00Z"} {
+		if plainjson.Unmarshal([]byte(`{"firstTimestamp":"`+text+`"}`), &corev1.Event{}) || plainjson.Unmarshal([]byte(`{"eventTime":"`+text+`"}`), &corev1.Event{}) {
+			t.Errorf("%s was decoded", text)
+		}
+	}
+}
+
+// TestDeepestObject covers the deepest object that an API server accepts. A review with it is deeper.
+func TestDeepestObject(t *testing.T) {
+	if !compare(t, []byte(`{"data":`+nested(rawjson.MaxDepth-1)+`}`), &appsv1.ControllerRevision{}) {
+		t.Error("It was not decoded by itself")
+	}
+	for depth, want := range map[int]bool{rawjson.MaxDepth: true, rawjson.MaxDepth + 1: false} {
+		var review admissionv1.AdmissionReview
+		object := nested(depth)
+		got := plainjson.UnmarshalReview([]byte(envelope(`"object":`+object)), &review, nil)
+		if got != want || got && string(review.Request.Object.Raw) != object {
+			t.Errorf("Depth %d: got %t, want %t", depth, got, want)
+		}
 	}
 }
 

@@ -1,14 +1,15 @@
 package plainjson
 
 import (
+	"fmt"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/postern-dev/postern/internal/jsontype"
@@ -16,13 +17,13 @@ import (
 	"github.com/postern-dev/postern/internal/rawjson"
 )
 
-// texts decodes an object into a map[string]string.
+// texts decodes an object into a map[string]string. Of two members with one name, which API servers write for names that
+// were not UTF-8, the last one counts.
 func (d *decoder) texts(to *map[string]string) bool {
 	if !d.Enter() {
 		return false
 	}
 	m := map[string]string{}
-	n := 0
 	for first := true; d.More('}', first); first = false {
 		key, ok := d.key()
 		if !ok {
@@ -34,10 +35,10 @@ func (d *decoder) texts(to *map[string]string) bool {
 		} else {
 			value, ok = d.text(c)
 		}
-		m[key] = value
-		if n++; !ok || len(m) != n {
+		if !ok {
 			return false
 		}
+		m[key] = value
 	}
 	*to = m
 	return d.Leave('}')
@@ -62,7 +63,6 @@ func (d *decoder) resources(to *corev1.ResourceList) bool {
 		return false
 	}
 	m := corev1.ResourceList{}
-	n := 0
 	for first := true; d.More('}', first); first = false {
 		key, ok := d.key()
 		if !ok {
@@ -73,9 +73,6 @@ func (d *decoder) resources(to *corev1.ResourceList) bool {
 			return false
 		}
 		m[corev1.ResourceName(key)] = q
-		if n++; len(m) != n {
-			return false
-		}
 	}
 	*to = m
 	return d.Leave('}')
@@ -87,16 +84,35 @@ func (d *decoder) quantity(to *resource.Quantity) bool {
 	return ok && quantities.Unmarshal(text, to) == nil
 }
 
-// instant decodes a string into a time, as metav1.Time does.
-func (d *decoder) instant(c byte, to *metav1.Time) bool {
+// instant decodes a string that begins with c into a time, as metav1.Time and metav1.MicroTime do with their layouts.
+func (d *decoder) instant(c byte, to *time.Time, layout string) bool {
 	s, ok := d.text(c)
 	if !ok {
 		return false
 	}
-	at, err := time.Parse(time.RFC3339, s)
-	to.Time = at.Local()
+	at, err := time.Parse(layout, s)
+	if err != nil {
+		at, err = farTime(s, layout)
+	}
+	*to = at.Local()
 	return err == nil
 }
+
+// farTime parses a time whose year has more than four digits, or a sign. API servers write such a time if a client sent
+// it as protobuf, where it is a number, or with a zone: 9999-12-31T23:59:59-01:00.
+func farTime(s, layout string) (time.Time, error) {
+	n := strings.IndexByte(s[min(len(s), 1):], '-') + 1
+	year, err := strconv.Atoi(s[:n])
+	if err != nil || 0 <= year && year <= 9999 {
+		return time.Time{}, fmt.Errorf("%q is no time", s)
+	}
+	// The calendar repeats after 400 years, so the same text with this year has the same errors.
+	near := 2000 + year%400
+	at, err := time.Parse(layout, strconv.Itoa(near)+s[n:])
+	return startOf(year).Add(at.Sub(startOf(near))), err
+}
+
+func startOf(year int) time.Time { return time.Date(year, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
 // mapping decodes an object into a map with keys of a string type.
 func (d *decoder) mapping(t *jsontype.Type, to reflect.Value) bool {
@@ -104,7 +120,6 @@ func (d *decoder) mapping(t *jsontype.Type, to reflect.Value) bool {
 		return false
 	}
 	m := reflect.MakeMap(t.Go)
-	n := 0
 	for first := true; d.More('}', first); first = false {
 		key, ok := d.key()
 		if !ok {
@@ -115,9 +130,6 @@ func (d *decoder) mapping(t *jsontype.Type, to reflect.Value) bool {
 			return false
 		}
 		m.SetMapIndex(reflect.ValueOf(key).Convert(t.Go.Key()), item)
-		if n++; m.Len() != n {
-			return false
-		}
 	}
 	to.Set(m)
 	return d.Leave('}')
@@ -184,11 +196,8 @@ func (d *decoder) integer() (int64, bool) {
 		}
 		n = n*10 + uint64(c-'0')
 	}
-	if n > math.MaxInt64 {
-		return 0, false
+	if negative && n <= -math.MinInt64 {
+		return -int64(n), true //nolint:gosec // -2^63 is its own negative
 	}
-	if negative {
-		return -int64(n), true
-	}
-	return int64(n), true
+	return int64(n), n <= math.MaxInt64 //nolint:gosec // compared here
 }

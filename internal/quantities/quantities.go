@@ -17,10 +17,13 @@ import (
 )
 
 // MaxLength is the largest number of characters of a quantity that is not far.
-const MaxLength = 64
+const MaxLength = 1024
 
 // MaxExponent is the largest absolute value of the decimal exponent of a quantity that is not far.
 const MaxExponent = 1000
+
+// maxSuffix is longer than what follows the digits of a long quantity that an API server wrote.
+const maxSuffix = 24
 
 // ErrFar is returned for a far quantity that is not replaced by another value.
 var ErrFar = fmt.Errorf("a quantity has more than %d characters, or an exponent beyond %d", MaxLength, MaxExponent)
@@ -31,27 +34,36 @@ func IsFar[T string | []byte](text T) bool {
 }
 
 func hasFarExponent[T string | []byte](text T) bool {
+	at, ok := exponent(text)
+	if !ok {
+		return false
+	}
+	n, err := strconv.Atoi(string(text[at:]))
+	return errors.Is(err, strconv.ErrRange) || n > MaxExponent
+}
+
+// exponent returns the index at which the decimal exponent of a quantity begins, without its sign and leading zeros. It
+// returns false if there is no exponent.
+func exponent[T string | []byte](text T) (at int, ok bool) {
 	i := len(text)
 	for i > 0 && isDigit(text[i-1]) {
 		i--
 	}
-	digits := text[i:]
-	for len(digits) > 0 && digits[0] == '0' {
-		digits = digits[1:]
+	if at = i; at == len(text) {
+		return at, false
+	}
+	for at < len(text) && text[at] == '0' {
+		at++
 	}
 	if i > 0 && isSign(text[i-1]) {
 		i--
 	}
-	if i == 0 || text[i-1] != 'e' && text[i-1] != 'E' {
-		return false
-	}
-	n, err := strconv.Atoi(string(digits))
-	return errors.Is(err, strconv.ErrRange) || n > MaxExponent
+	return at, i > 0 && (text[i-1] == 'e' || text[i-1] == 'E')
 }
 
 // Unmarshal decodes the JSON of a quantity. It decodes a far quantity as the value at which the documentation of
-// Quantity caps: 2^63 - 1, or the smallest amount, with the sign of the text. It returns ErrFar for a text that is
-// longer than MaxLength, which API servers do not write.
+// Quantity caps: 2^63 - 1, or the smallest amount, with the sign of the text. It returns ErrFar for text of more than
+// MaxLength characters that no API server writes, such as a long fraction.
 func Unmarshal(text []byte, to *resource.Quantity) error {
 	if len(text) < len(`1e1001`) {
 		return to.UnmarshalJSON(text)
@@ -63,7 +75,7 @@ func Unmarshal(text []byte, to *resource.Quantity) error {
 	inner = bytes.TrimSpace(inner)
 	switch {
 	case len(inner) > MaxLength:
-		return ErrFar
+		return unmarshalLong(inner, to)
 	case !hasFarExponent(inner):
 		return to.UnmarshalJSON(text)
 	}
@@ -78,9 +90,43 @@ func Unmarshal(text []byte, to *resource.Quantity) error {
 	case isSmall:
 		*to = *resource.NewScaledQuantity(int64(sign), resource.Nano)
 	default:
-		*to = *resource.NewQuantity(int64(sign)*math.MaxInt64, resource.DecimalSI)
+		*to = largest(sign)
 	}
 	return nil
+}
+
+// unmarshalLong decodes a quantity of more than MaxLength characters. An API server writes all digits of a large number,
+// and keeps the zeros that a client wrote in front of a small number or of its exponent.
+func unmarshalLong(text []byte, to *resource.Quantity) error {
+	sign, number := text[:0], text
+	if isSign(text[0]) {
+		sign, number = text[:1], text[1:]
+	}
+	number = bytes.TrimLeft(number, "0")
+	if at, ok := exponent(number); ok {
+		number = slices.Concat(bytes.TrimRight(number[:at], "0"), []byte{'0'}, number[at:])
+	}
+	if len(number) == 0 || !isDigit(number[0]) {
+		number = slices.Concat([]byte{'0'}, number)
+	}
+	if short := slices.Concat(sign, number); len(short) <= MaxLength {
+		return Unmarshal(short, to)
+	}
+	digits := len(number) - len(bytes.TrimLeft(number, "0123456789"))
+	if len(number)-digits > maxSuffix || hasFarExponent(number) {
+		return ErrFar
+	}
+	// Fewer digits have the same errors. Those that are left out are more than a suffix makes smaller.
+	if err := to.UnmarshalJSON(slices.Concat(sign, number[:maxSuffix], number[digits:])); err != nil {
+		return err
+	}
+	*to = largest(to.Sign())
+	return nil
+}
+
+// largest returns the value at which the documentation of Quantity caps.
+func largest(sign int) resource.Quantity {
+	return *resource.NewQuantity(int64(sign)*math.MaxInt64, resource.DecimalSI)
 }
 
 // Cap replaces far quantities in a list by the values that Unmarshal returns for them. The list belongs to a stored

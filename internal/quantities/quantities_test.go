@@ -14,16 +14,22 @@ import (
 // near are texts of quantities, and other texts, that decode as they always did.
 var near = []string{
 	"1", "0", "-1", "+3", "100m", "1e3", "1E3", "1e-3", "1E", "9E", "12.5Gi", ".5", "9223372036854775807", "1000000000000000000000", "0.000000001",
-	"1e1000", "1e-1000", "1e+1000", "1e0000001000", "1.5e1000", "12345678901234567890e10", "", "x", "e", "1e", "1e+", "abc1e5", "1e5Ki", "1e1001Ki", "0e0",
+	"1e1000", "1e-1000", "1e+1000", "1e0000001000", "1.5e1000", strings.Repeat("9", quantities.MaxLength), strings.Repeat("0", 70) + "1", "12345678901234567890e10", "", "x", "e", "1e", "1e+", "abc1e5", "1e5Ki", "1e1001Ki", "0e0",
 }
 
-// far are texts of far quantities, with their values. One that is too long has none.
+// far are texts of far quantities, with their values. One that no API server writes has none.
 var far = map[string]string{
 	"1e1001": "9223372036854775807", "1e1000000000": "9223372036854775807", "-1E+1000000000": "-9223372036854775807", "1.5e1000000000": "9223372036854775807",
 	"1e99999999999999999999": "9223372036854775807", "1e00000001000000": "9223372036854775807", "0e1000000000": "0", "0.0e-1000000000": "0", "e1000000000": "0",
 	"1e-1001": "1n", "1e-1000000000": "1n", "-2e-1000000000": "-1n", "123456789012345678901234567890e1000000000": "9223372036854775807",
-	strings.Repeat("9", 65): "", "0." + strings.Repeat("1", 1_000_000): "", strings.Repeat("1", 1_000_000) + "Ei": "",
+	nines: "9223372036854775807", "-" + nines: "-9223372036854775807", nines + "Ei": "9223372036854775807", nines + "n": "9223372036854775807",
+	nines + "e-900": "9223372036854775807", "+" + nines + "E5": "9223372036854775807",
+	zeros + "1": "1", "-" + zeros + "5e" + zeros + "3": "-5e03", zeros + "12.5Gi": "12800Mi", "1e+" + zeros + "3": "1e+03", zeros: "0", zeros + "e" + zeros: "0",
+	zeros + "1e1000000000": "9223372036854775807", "1e-" + zeros + "1000000000": "1n",
+	"0." + nines: "", nines + "e-1000000": "", nines + "." + nines: "",
 }
+
+var nines, zeros = strings.Repeat("9", 1_000_000), strings.Repeat("0", 1_000_000)
 
 func TestUnmarshal(t *testing.T) {
 	for _, text := range near {
@@ -46,7 +52,7 @@ func TestUnmarshal(t *testing.T) {
 			case want == "" && !errors.Is(err, quantities.ErrFar):
 				t.Errorf("%.100s: got %v, want %v", json, err, quantities.ErrFar)
 			case want != "" && (err != nil || got.String() != want || got.Cmp(resource.MustParse(want)) != 0):
-				t.Errorf("%s: got %s, %v, want %s", json, got.String(), err, want)
+				t.Errorf("%.100s: got %s, %v, want %s", json, got.String(), err, want)
 			}
 			if !quantities.Contains([]byte(`{"a":[1, ` + json + `]}`)) {
 				t.Errorf("%.100s is not found", json)
@@ -56,10 +62,10 @@ func TestUnmarshal(t *testing.T) {
 			t.Errorf("%.100s is near, want far", text)
 		}
 	}
-	for _, text := range []string{"1e1000000000x", "xe1000000000", "--1e1000000000", "1..5e1000000000", "1e2e1000000000"} {
+	for _, text := range []string{nines + "x", zeros + "x", nines + "e", nines + "EiB", "1e1000000000x", "xe1000000000", "--1e1000000000", "1..5e1000000000", "1e2e1000000000"} {
 		var got resource.Quantity
 		if err := quantities.Unmarshal([]byte(`"`+text+`"`), &got); err == nil {
-			t.Errorf("%s: got %s, want an error", text, got.String())
+			t.Errorf("%.50s…%s: got %s, want an error", text, text[len(text)-3:], got.String())
 		}
 	}
 }
@@ -85,7 +91,7 @@ func TestIn(t *testing.T) {
 	}{
 		{inside("limits", map[string]any{"cpu": "1", "memory": "1e1000000000"}), ".spec.containers[1].limits"},
 		{inside("requests", map[string]any{"cpu": " 1e-1000000000 "}), ".spec.containers[1].requests"},
-		{inside("overhead", map[string]any{"cpu": strings.Repeat("9", 65)}), ".spec.containers[1].overhead"},
+		{inside("overhead", map[string]any{"cpu": strings.Repeat("9", quantities.MaxLength+1)}), ".spec.containers[1].overhead"},
 		{inside("sizeLimit", "1e1000000000"), ".spec.containers[1].sizeLimit"},
 		{inside("divisor", "1e-1000000000"), ".spec.containers[1].divisor"},
 		{inside("divisor", 1e300), ""},

@@ -1,13 +1,10 @@
 package admit_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +18,6 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/postern-dev/postern/pkg/admit"
-	"github.com/postern-dev/postern/pkg/router"
 )
 
 // deny runs a plugin that returns the error of the func for the request.
@@ -195,27 +191,28 @@ func TestPluginsAreNotReachedAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDecodedIsAFailure uses the router. The API server accepted the object, so
-// failing to decode it is Postern's error, and the failure policy decides.
-func TestWhatCannotBeDecodedIsAFailure(t *testing.T) {
-	handler, err := router.New([]router.AdmissionService{service(t, plugin("P", admit.Handler{Mutate: pass}, admit.On("pods", create)))}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, ar := range map[string]*admissionv1.AdmissionRequest{
-		"object":    request(create, `{"spec":7}`, ""),
-		"oldObject": request(create, `{}`, `{"metadata":{"labels":[]}}`),
+// TestWhatCannotBeDecodedIsDenied covers objects that Postern does not read. An answer, unlike a failure, does not leave the
+// request to the failure policy.
+func TestWhatCannotBeDecodedIsDenied(t *testing.T) {
+	svc := service(t, plugin("P", admit.Handler{Mutate: pass}, admit.On("pods", create)))
+	for _, c := range []struct {
+		name, object, oldObject, field string
+		code                           int32
+		reason                         metav1.StatusReason
+	}{
+		{"object", `{"spec":7}`, "", "request.object: ", http.StatusBadRequest, metav1.StatusReasonBadRequest},
+		{"old object", `{}`, `{"metadata":{"labels":[]}}`, "request.oldObject: ", http.StatusBadRequest, metav1.StatusReasonBadRequest},
+		{"quantity", `{"spec":{"overhead":{"cpu":"0.` + strings.Repeat("1", 2000) + `"}}}`, "", "request.object: ", http.StatusBadRequest, metav1.StatusReasonBadRequest},
+		{
+			"large", `{"spec":{"containers":[` + strings.Repeat("{},", 1_000_000) + `{}]}}`, "", "request.object: ",
+			http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+		},
 	} {
-		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: ar})
-		if err != nil {
-			t.Fatal(err)
-		}
-		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/test/mutate", bytes.NewReader(body))
-		req.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, req)
-		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "request."+name) {
-			t.Errorf("%s: got %d %s, want 500 and the field", name, w.Code, w.Body)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			resp := svc.Mutate(t.Context(), request(create, c.object, c.oldObject))
+			if resp.Allowed || resp.Result.Code != c.code || resp.Result.Reason != c.reason || !strings.HasPrefix(resp.Result.Message, c.field) {
+				t.Errorf("Got %+v, want a denial with the code %d and %s", resp, c.code, c.field)
+			}
+		})
 	}
 }

@@ -43,9 +43,8 @@ func (r *Request) Audit(key, value string) {
 // IsDryRun reports whether the request is a dry run, in which nothing may be written.
 func (r *Request) IsDryRun() bool { return r.DryRun != nil && *r.DryRun }
 
-// newRequest decodes the objects of a request. The API server accepted the objects,
-// so an object that does not decode is our failure, not a denial. An object that is
-// too large to be stored is denied: no API server has accepted it.
+// newRequest decodes the objects of a request. It denies an object that does not decode: its author chose it, and must not
+// choose the failure policy with it.
 func newRequest(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Request, error) {
 	r := &Request{AdmissionRequest: ar}
 	for _, part := range []struct {
@@ -59,10 +58,10 @@ func newRequest(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Request
 		obj, err := objects.Object(part.from, ar.Kind)
 		if err != nil {
 			err = fmt.Errorf("request.%s: %w", part.name, err)
-			if apierrors.IsRequestEntityTooLargeError(err) {
-				err = Deny(err)
+			if !apierrors.IsRequestEntityTooLargeError(err) {
+				err = apierrors.NewBadRequest(err.Error())
 			}
-			return nil, err
+			return nil, Deny(err)
 		}
 		*part.into = obj
 	}

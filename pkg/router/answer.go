@@ -38,7 +38,10 @@ func (h *half) answer(ctx context.Context, w http.ResponseWriter, to *reply, res
 		v = verdictAllowed
 	}
 	// The response is not used below this line: its patch is garbage while a slow client reads the answer.
-	if err := to.held.holdAnswer(ctx, int64(cap(body))); err != nil {
+	if v == verdictDenied {
+		// A user must not fill the memory for answers to turn a denial into a failure.
+		to.held.giveMemory()
+	} else if err := to.held.holdAnswer(ctx, int64(cap(body))); err != nil {
 		h.reject(ctx, w, to.start, err)
 		return
 	}
@@ -77,7 +80,7 @@ func (h *half) write(w http.ResponseWriter, body []byte) error {
 	return nil
 }
 
-// reject answers a request with an invalid envelope.
+// reject answers a request that reached no AdmitFunc, or whose answer does not fit in memory.
 func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Time, err error) {
 	var rej *rejection
 	if !errors.As(err, &rej) {
@@ -87,6 +90,10 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence, "suppressed", suppressed)
 	}
 	h.router.metrics.rejected(h, rej.reason)
+	if rej.uid != "" {
+		h.answer(ctx, w, &reply{start: start, held: &lease{half: h}}, rej.denial())
+		return
+	}
 	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
 	refuse(w, rej.sentence, rej.code)
 }

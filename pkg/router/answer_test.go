@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/router"
@@ -67,6 +69,25 @@ func TestAnswerBeyondTheLimitOfASource(t *testing.T) {
 		t.Errorf("Got %d bytes, want the whole patch", len(got.Patch))
 	}
 	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
+}
+
+// TestDenialNeedsNoMemory denies with a long message while another body of the source holds most of what it may hold. With an
+// HTTP error instead, a user could choose the failure policy.
+func TestDenialNeedsNoMemory(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Bytes: 8 << 20}, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		<-release
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusForbidden, Message: strings.Repeat("x", 600<<10)}}
+	}))
+	answers := make(chan answer)
+	go func() { answers <- s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))) }()
+	await(t, func() bool { n, _ := inFlight(t, s); return n == 1 })
+	s.dial(t).begin("/pods/mutate", 1<<20, bytes.Repeat([]byte(" "), 400<<10))
+	await(t, func() bool { _, held := inFlight(t, s); return held > 500<<10 }) // Of 1 MiB.
+	close(release)
+	if a := <-answers; a.code != http.StatusOK || response(t, a, "u").Result.Code != http.StatusForbidden {
+		t.Errorf("Got %d %.200s, want the denial", a.code, a.body)
+	}
 }
 
 // TestDeadlineIsForOneAnswer sends further requests on a connection after the deadline of a large answer has passed.

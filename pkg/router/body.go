@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -16,7 +15,7 @@ import (
 const trustedBytes = 256 << 10
 
 // readBody reads the body of a request within the time that a body may take, or
-// until the deadline of the request.
+// until the deadline of the request. With an error it returns the start of the body.
 func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	until := time.Now().Add(l.half.router.limits.readTimeout())
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
@@ -27,6 +26,10 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 	_ = conn.SetReadDeadline(until)
 	body, err := l.readAll(ctx, http.MaxBytesReader(w, req.Body, MaxBodyBytes), req.ContentLength)
 	isWhole := err == nil
+	if !isWhole {
+		// The memory of the rest is given back.
+		body = bytes.Clone(body[:min(len(body), headBytes)])
+	}
 	if isAnswered(err) {
 		l.release()
 		// A client that is still writing does not read the answer, and a connection that is closed meanwhile is an error
@@ -42,7 +45,7 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 		closeConnection(w, req)
 	}
 	if err != nil {
-		return nil, bodyRejection(err)
+		return body, bodyRejection(err)
 	}
 	if len(body) == 0 {
 		return nil, badRequest("empty", "the body is empty, want an AdmissionReview")
@@ -61,23 +64,23 @@ func closeConnection(w http.ResponseWriter, req *http.Request) {
 
 // isAnswered reports whether reading a body ended with an answer for the client, which may still be writing.
 func isAnswered(err error) bool {
-	var tooLarge *http.MaxBytesError
+	var beyond *http.MaxBytesError
 	var rej *rejection
-	return errors.As(err, &tooLarge) || errors.As(err, &rej)
+	return errors.As(err, &beyond) || errors.As(err, &rej)
 }
 
 // bodyRejection returns the answer to a request whose body could not be read.
 func bodyRejection(err error) *rejection {
-	var tooLarge *http.MaxBytesError
+	var beyond *http.MaxBytesError
 	var rej *rejection
 	switch {
-	case errors.As(err, &tooLarge):
-		return &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than the %d bytes that a review may have", MaxBodyBytes)}
+	case errors.As(err, &beyond):
+		return tooLarge("the body is larger than the %d bytes that a review may have", MaxBodyBytes)
 	case errors.As(err, &rej):
 		return rej
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		// The sender is slow, or this replica is overloaded. The client may repeat the request.
-		return &rejection{http.StatusServiceUnavailable, "slow", "the body did not arrive in time"}
+		return &rejection{code: http.StatusServiceUnavailable, reason: "slow", sentence: "the body did not arrive in time"}
 	default:
 		return badRequest("unreadable", "reading the body: %v", err)
 	}
@@ -91,7 +94,7 @@ func (l *lease) readAll(ctx context.Context, r io.Reader, declared int64) ([]byt
 	for {
 		if len(body) == cap(body) {
 			if err := l.growBody(ctx, size-int64(cap(body))); err != nil {
-				return nil, err
+				return body, err
 			}
 			body = append(make([]byte, 0, size), body...)
 			size *= 2
@@ -106,7 +109,7 @@ func (l *lease) readAll(ctx context.Context, r io.Reader, declared int64) ([]byt
 			return body, nil
 		}
 		if err != nil {
-			return nil, err
+			return body, err
 		}
 	}
 }

@@ -182,6 +182,26 @@ func TestSlowBodiesDoNotHoldEverything(t *testing.T) {
 	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
 }
 
+// TestBodyBeyondTheLimitOfASource sends a body that needs more than one source may hold. It takes the whole limit, so that
+// its size is no reason to fail.
+func TestBodyBeyondTheLimitOfASource(t *testing.T) {
+	release := make(chan struct{})
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, heavy(1, release))
+	body := review(t, "u")
+	body = append(body, bytes.Repeat([]byte(" "), router.MaxBodyBytes-len(body))...)
+	code := make(chan int, 1)
+	go func() { code <- s.post(t, "/pods/mutate", bytes.NewReader(body)).code }()
+	await(t, func() bool { n, _ := inFlight(t, s); return n == 1 })
+	if _, held := inFlight(t, s); held < 8<<20 || held > 9<<20 {
+		t.Errorf("Got %v bytes held, want 8 MiB, and the envelope", held)
+	}
+	close(release)
+	if got := <-code; got != http.StatusOK {
+		t.Errorf("Got %d, want 200", got)
+	}
+	await(t, func() bool { _, held := inFlight(t, s); return held == 0 })
+}
+
 // TestOneOfManyLargeBodiesIsRead sends eight bodies that all need more memory at the same time than one source may hold.
 // If all of them waited for each other, all would be rejected. A body that is rejected gives its memory back before its
 // end arrives.

@@ -178,9 +178,11 @@ func TestProtocols(t *testing.T) {
 		for _, size := range []int{0, router.MaxBodyBytes} {
 			body := append(review(t, "u-1"), bytes.Repeat([]byte(" "), size)...)
 			a := other.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(body))
-			code := map[bool]int{true: 200, false: 413}[size == 0]
-			if a.proto != want || a.code != code {
-				t.Errorf("Got %s %d %s, want %s %d", a.proto, a.code, a.body, want, code)
+			if a.proto != want || a.code != http.StatusOK {
+				t.Fatalf("Got %s %d %s, want %s 200", a.proto, a.code, a.body, want)
+			}
+			if got := response(t, a, "u-1"); got.Allowed != (size == 0) || !got.Allowed && got.Result.Code != http.StatusRequestEntityTooLarge {
+				t.Errorf("Got %+v for %d bytes more", got, size)
 			}
 		}
 		transport.CloseIdleConnections()

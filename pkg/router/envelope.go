@@ -2,8 +2,6 @@ package router
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"reflect"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -18,7 +16,7 @@ const (
 	maxEnvelopeBytes = 4 << 20
 
 	// maxOptionsBytes is how long the text of the options of a request may be. An API server validates options, and all
-	// their fields are short.
+	// their fields are short, unless a user repeats "All" in dryRun many times.
 	maxOptionsBytes = 256 << 10
 
 	// smallEnvelope is the memory of an envelope that is not counted. The envelope of most requests is smaller.
@@ -52,8 +50,4 @@ func checkOptions(ar *admissionv1.AdmissionRequest) error {
 		return tooLarge("request.options has %d bytes, more than the %d that are allowed", n, maxOptionsBytes)
 	}
 	return nil
-}
-
-func tooLarge(format string, args ...any) *rejection {
-	return &rejection{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf(format, args...)}
 }

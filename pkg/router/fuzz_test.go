@@ -2,18 +2,20 @@ package router_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// FuzzDecodeReview sends any body. The answer is a review with the uid of the request, or a plain-text error with
-// a 4xx code.
+// FuzzDecodeReview sends any body. The answer is a review with the uid of the request, or a denial if only the uid can be
+// read, or a plain-text error with a 4xx code.
 func FuzzDecodeReview(f *testing.F) {
 	f.Add(review(f, "u-1"))
 	for _, seed := range []string{
@@ -43,11 +45,18 @@ func FuzzDecodeReview(f *testing.F) {
 		notJSON := kjson.UnmarshalCaseSensitivePreserveInts(body, &sent)
 		switch w.Code {
 		case http.StatusOK:
+			var got admissionv1.AdmissionReview
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+				t.Fatalf("Got %s: %v", w.Body, err)
+			}
 			if notJSON != nil || sent.Request == nil {
-				t.Fatalf("Got 200 for a body without a request (%v)", notJSON)
+				if got.Response == nil || got.Response.Allowed || got.Response.UID == "" {
+					t.Fatalf("Got %s for a body without a request (%v), want a denial", w.Body, notJSON)
+				}
+				break
 			}
 			uid, known := sent.Request.UID.(string)
-			if known {
+			if known && got.Response.Allowed {
 				response(t, answer{w.Code, w.Header(), w.Body.String(), ""}, uid)
 			}
 		case http.StatusBadRequest:

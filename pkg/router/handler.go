@@ -123,9 +123,18 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 		return nil, err
 	}
 	body, err := held.readBody(ctx, w, req)
-	if err != nil {
-		return nil, err
+	var ar *admissionv1.AdmissionRequest
+	if err == nil {
+		ar, err = h.decode(ctx, body, held)
 	}
+	if rej, ok := errors.AsType[*rejection](err); ok && rej.isChosen() {
+		rej.uid = uidOf(body)
+	}
+	return ar, err
+}
+
+// decode decodes the body of a request.
+func (h *half) decode(ctx context.Context, body []byte, held *lease) (*admissionv1.AdmissionRequest, error) {
 	if held.takeBound(body) && held.memory <= plainBytes {
 		// The bound includes the envelope.
 		return decodeReview(body, h.objects.New)

@@ -32,8 +32,11 @@ func TestBodies(t *testing.T) {
 	}{
 		{"a review", full, 200, ""},
 		{"the largest", padded(router.MaxBodyBytes), 200, ""},
-		{"a byte too large", padded(router.MaxBodyBytes + 1), 413, "larger than the 7340032 bytes"},
-		{"far too large", padded(3 * router.MaxBodyBytes), 413, "larger than the 7340032 bytes"},
+		{"too large, without a uid", bytes.Repeat([]byte(" "), router.MaxBodyBytes+1), 413, "larger than the 26214400 bytes"},
+		{"too large, with a uid that is far behind", append(bytes.Repeat([]byte(" "), 2000), padded(router.MaxBodyBytes)...), 413, "larger than the 26214400 bytes"},
+		{"a large old object", within(`{"uid":"u-1","oldObject":{"a":"` + strings.Repeat("x", 12<<20) + `"}}`), 200, ""},
+		{"a uid that is none", within(`{"uid":{"uid":"u-1"},"dryRun":7}`), 400, "not an AdmissionReview"},
+		{"a uid of something else", within(`{"options":{"uid":"u-1"},"dryRun":7}`), 400, "not an AdmissionReview"},
 		{"empty", nil, 400, "the body is empty"},
 		{"blank", []byte(" \n"), 400, "not an AdmissionReview"},
 		{"garbage", []byte("\x16\x03\x01 hello"), 400, "not an AdmissionReview"},
@@ -41,9 +44,6 @@ func TestBodies(t *testing.T) {
 		{"a list", []byte("[]"), 400, "not an AdmissionReview"},
 		{"a string", []byte(`"review"`), 400, "not an AdmissionReview"},
 		{"an empty object", []byte("{}"), 400, `kind "" of version ""`},
-		{"half of one", full[:len(full)/2], 400, "not an AdmissionReview"},
-		{"two of them", append(bytes.Clone(full), full...), 400, "not an AdmissionReview"},
-		{"something after it", append(bytes.Clone(full), "x"...), 400, "not an AdmissionReview"},
 		{"no request", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), 400, "has no request"},
 		{"a null request", within("null"), 400, "has no request"},
 		{"only a response", []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u-1"}}`), 400, "has no request"},
@@ -53,9 +53,7 @@ func TestBodies(t *testing.T) {
 		{"a field of the wrong type", within(`{"uid":7}`), 400, "not an AdmissionReview"},
 		{"an unknown field", within(`{"uid":"u-1","new":{}}`), 200, ""},
 		{"a huge number in the object", within(`{"uid":"u-1","object":{"n":1e99999}}`), 200, ""},
-		{"a huge number in the envelope", within(`{"uid":"u-1","dryRun":1e99999}`), 400, "not an AdmissionReview"},
 		{"nested deeply", within(`{"uid":"u-1","object":{"a":` + nested(9000) + `}}`), 200, ""},
-		{"nested too deeply", within(`{"uid":"u-1","object":{"a":` + nested(100_000) + `}}`), 400, "not an AdmissionReview"},
 		{"not UTF-8 in the object", within("{\"uid\":\"u-1\",\"object\":{\"a\":\"\xff\xfe\"}}"), 200, ""},
 	} {
 		for chunked, length := range map[string]func([]byte) io.Reader{
@@ -72,6 +70,49 @@ func TestBodies(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBodiesOfUsersAreDenied covers bodies that are wrong by what a user can choose. The API server writes the uid first. A
+// failure instead of an answer would leave the request to the failure policy.
+func TestBodiesOfUsersAreDenied(t *testing.T) {
+	s := serve(t, service(allow))
+	full := review(t, "u-1")
+	padded := func(n int) []byte { return append(full, bytes.Repeat([]byte(" "), n-len(full))...) }
+	within := func(request string) []byte {
+		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":` + request + `}`)
+	}
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct {
+		name string
+		body []byte
+		code int32
+		want string
+	}{
+		{"a byte too large", padded(router.MaxBodyBytes + 1), 413, "larger than the 26214400 bytes"},
+		{"far too large", padded(3 * router.MaxBodyBytes), 413, "larger than the 26214400 bytes"},
+		{"half of one", full[:len(full)/2], 400, "not an AdmissionReview"},
+		{"two of them", append(bytes.Clone(full), full...), 400, "not an AdmissionReview"},
+		{"something after it", append(bytes.Clone(full), "x"...), 400, "not an AdmissionReview"},
+		{"a huge number in the envelope", within(`{"uid":"u-1","dryRun":1e99999}`), 400, "not an AdmissionReview"},
+		{"nested too deeply", within(`{"uid":"u-1","object":{"a":` + nested(100_000) + `}}`), 400, "not an AdmissionReview"},
+		{"an object too large", within(`{"uid":"u-1","object":{"a":"` + strings.Repeat("x", 12<<20) + `"}}`), 413, "request.object has 12582920 bytes, and no object that can be stored has more than 12582912"},
+		{"members before the uid", within(`{"name":"n","options":{"uid":"u-2","a":[{}]},"uid":"u-1","dryRun":7}`), 400, "not an AdmissionReview"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := s.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(c.body))
+			if a.code != http.StatusOK {
+				t.Fatalf("Got %d %.200s, want an answer", a.code, a.body)
+			}
+			got := response(t, a, "u-1")
+			if got.Allowed || got.Result.Code != c.code || !strings.Contains(got.Result.Message, c.want) {
+				t.Errorf("Got %+v, want a denial with the code %d and %q", got, c.code, c.want)
+			}
+		})
+	}
+	counts := s.counts(t)
+	if got := counts["postern_webhook_rejected_bodies_total mutate too_large /pods"]; got != 2 {
+		t.Errorf("Got %v bodies counted as too large, want 2", got)
 	}
 }
 
@@ -184,7 +225,7 @@ func TestContentLengthsThatLie(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"too small", len(full) - 1, 400, "not an AdmissionReview"},
+		{"too small", len(full) - 1, 200, "not an AdmissionReview"},
 		{"none at all", 0, 400, "the body is empty"},
 		{"too large", len(full) + 1, 400, "reading the body"},
 		{"far too large", router.MaxBodyBytes * 2, 400, "reading the body"},

@@ -118,11 +118,15 @@ func TestMissingBody(t *testing.T) {
 	}{
 		{"in the middle", router.Limits{}, 100, []byte("{"), http.StatusServiceUnavailable},
 		{"after the largest size", router.Limits{}, 2 * len(big), big, http.StatusRequestEntityTooLarge},
-		{"after the bytes are used up", router.Limits{Bytes: 4 << 10}, len(big), big[:2<<20], http.StatusTooManyRequests},
+		{"after the bytes are used up", router.Limits{Bytes: 4 << 20}, len(big), big[:2<<20], http.StatusTooManyRequests},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.limits.ReadTimeout = 2 * time.Second
 			s := serveLimited(t, c.limits, service(allow))
+			if c.limits.Bytes > 0 {
+				s.dial(t).begin("/pods/mutate", len(big), big[:1<<20])
+				await(t, func() bool { _, held := inFlight(t, s); return held == float64(c.limits.Bytes)/8 })
+			}
 			conn := s.dial(t)
 			conn.begin("/pods/mutate", c.length, c.part)
 			code, closes := conn.end(t)

@@ -25,7 +25,7 @@ func (l Limits) readTimeout() time.Duration {
 }
 
 const (
-	// defaultReadTimeout is far longer than an API server needs to send 7 MiB. It
+	// defaultReadTimeout is far longer than an API server needs to send 25 MiB. It
 	// bounds how long a slower sender holds its connection and the memory for its
 	// body.
 	defaultReadTimeout = 5 * time.Second
@@ -37,7 +37,7 @@ const (
 	bodyShare = 4
 
 	// MinBytes is the smallest limit on bytes. With it, half of the bytes for
-	// bodies holds the largest body.
+	// bodies holds a review of 8 MiB.
 	MinBytes = 64 << 20
 
 	// retryAfter is in seconds. A client based on client-go, such as an API server,

@@ -6,17 +6,29 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/internal/plainjson"
+	"github.com/postern-dev/postern/internal/rawjson"
 )
 
-// MaxBodyBytes is the largest request body that is read. An object may have
-// about 3 MiB (etcd's limit on requests is 1.5 MiB, kube-apiserver's on bodies
-// 3 MiB), and a review of an update carries it twice, plus the envelope.
-const MaxBodyBytes = 7 << 20
+const (
+	// maxObjectBytes is how long the JSON of an object that an API server can store may be. Each byte of protobuf becomes
+	// up to six bytes of JSON in an escape such as \u003c, and up to eight in short items of lists whose fields have long
+	// names, such as the peers of a NetworkPolicy.
+	maxObjectBytes = 8 * storedBytes
+
+	// MaxBodyBytes is the largest request body that is read. A review of an update carries an object twice. The rest is
+	// for the user and the options.
+	MaxBodyBytes = 2*maxObjectBytes + 1<<20
+
+	// headBytes is enough for what precedes the uid in a review, and for the uid.
+	headBytes = 1 << 10
+)
 
 // mediaType is the content type of reviews and answers.
 const mediaType = "application/json"
@@ -29,12 +41,71 @@ type rejection struct {
 	code     int
 	reason   string
 	sentence string
+	// uid is the uid of the request if a user can choose what is wrong with it. The request is then denied. If it failed, a
+	// user could choose the failure policy.
+	uid types.UID
 }
 
 func (e *rejection) Error() string { return e.sentence }
 
+// reasonUndecodable is for a body that is no AdmissionReview.
+const reasonUndecodable = "undecodable"
+
+// isChosen reports whether a user can choose what is wrong with a review: the size and the content of an object, and the
+// names of the groups.
+func (e *rejection) isChosen() bool {
+	return e.code == http.StatusRequestEntityTooLarge || e.reason == reasonUndecodable
+}
+
+// denial returns the response to a request with a uid.
+func (e *rejection) denial() *admissionv1.AdmissionResponse {
+	result := apierrors.NewBadRequest(e.sentence).ErrStatus
+	if e.code == http.StatusRequestEntityTooLarge {
+		result = apierrors.NewRequestEntityTooLargeError(e.sentence).ErrStatus
+		result.Message = e.sentence
+	}
+	return &admissionv1.AdmissionResponse{UID: e.uid, Result: &result}
+}
+
+// uidOf returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write
+// it.
+func uidOf(body []byte) types.UID {
+	r := rawjson.Reader{Text: body[:min(len(body), headBytes)], MaxDepth: rawjson.MaxDepth}
+	for _, name := range []string{"request", "uid"} {
+		if r.Next() != '{' || !r.Enter() || !find(&r, name) {
+			return ""
+		}
+	}
+	if uid, ok := r.Value(); ok && uid[0] == '"' {
+		return types.UID(uid.Text())
+	}
+	return ""
+}
+
+// find reads an object up to the value of a member.
+func find(r *rawjson.Reader, member string) bool {
+	for first := true; r.More('}', first); first = false {
+		name, ok := r.Name()
+		if !ok || string(name) == member {
+			return ok
+		}
+		if !r.Skip() {
+			return false
+		}
+	}
+	return false
+}
+
 func badRequest(reason, format string, args ...any) *rejection {
 	return &rejection{code: http.StatusBadRequest, reason: reason, sentence: fmt.Sprintf(format, args...)}
+}
+
+func tooLarge(format string, args ...any) *rejection {
+	return &rejection{code: http.StatusRequestEntityTooLarge, reason: "too_large", sentence: fmt.Sprintf(format, args...)}
+}
+
+func unsupported(format string, args ...any) *rejection {
+	return &rejection{code: http.StatusUnsupportedMediaType, reason: "content_type", sentence: fmt.Sprintf(format, args...)}
 }
 
 func tooMany(reason, sentence string) *rejection {
@@ -46,14 +117,14 @@ func tooMany(reason, sentence string) *rejection {
 func checkHeaders(w http.ResponseWriter, req *http.Request) error {
 	if req.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return &rejection{http.StatusMethodNotAllowed, "method", fmt.Sprintf("method %s is not allowed, reviews are sent by POST", req.Method)}
+		return &rejection{code: http.StatusMethodNotAllowed, reason: "method", sentence: fmt.Sprintf("method %s is not allowed, reviews are sent by POST", req.Method)}
 	}
 	ct := req.Header.Get("Content-Type")
 	if !isMediaType(ct) {
-		return &rejection{http.StatusUnsupportedMediaType, "content_type", fmt.Sprintf("content type %q is not supported, want %s", ct, mediaType)}
+		return unsupported("content type %q is not supported, want %s", ct, mediaType)
 	}
 	if enc := req.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return &rejection{http.StatusUnsupportedMediaType, "content_type", fmt.Sprintf("content encoding %q is not supported, want none", enc)}
+		return unsupported("content encoding %q is not supported, want none", enc)
 	}
 	return nil
 }
@@ -83,7 +154,7 @@ func decodeReview(body []byte, newObject func(*admissionv1.AdmissionRequest) run
 	if !plainjson.UnmarshalReview(body, &review, objectFor) {
 		review = admissionv1.AdmissionReview{}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
-			return nil, badRequest("undecodable", "the body is not an AdmissionReview: %v", err)
+			return nil, badRequest(reasonUndecodable, "the body is not an AdmissionReview: %v", err)
 		}
 	}
 	if review.TypeMeta != reviewType {

@@ -1,11 +1,7 @@
 package router
 
 import (
-	"fmt"
-	"net/http"
-
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/internal/rawjson"
 )
@@ -52,17 +48,22 @@ func denyOutsized(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRespon
 		field string
 		text  []byte
 	}{{"object", ar.Object.Raw}, {"oldObject", ar.OldObject.Raw}} {
+		// The old object is stored already, and its owner must be able to shorten it.
+		if n := len(o.text); n > maxObjectBytes && o.field == "object" {
+			return outsized("request.%s has %d bytes, and no object that can be stored has more than %d", o.field, n, maxObjectBytes)
+		}
 		// A value has at least one byte, and one byte that separates it from the next
 		// value.
 		if len(o.text) <= 2*maxValues {
 			continue
 		}
 		if n := rawjson.Of(o.text).Count(); n > maxValues {
-			return &admissionv1.AdmissionResponse{Result: &metav1.Status{
-				Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
-				Message: fmt.Sprintf("request.%s has %d JSON values, and no object that can be stored has more than %d", o.field, n, maxValues),
-			}}
+			return outsized("request.%s has %d JSON values, and no object that can be stored has more than %d", o.field, n, maxValues)
 		}
 	}
 	return nil
+}
+
+func outsized(format string, args ...any) *admissionv1.AdmissionResponse {
+	return tooLarge(format, args...).denial()
 }

@@ -111,10 +111,11 @@ func slowReaders(ctx context.Context, t *testing.T, p *limited) {
 	}
 }
 
-// largeEnvelopes sends envelopes that take 100 MiB of memory when they are decoded.
+// largeEnvelopes sends envelopes that take 100 MiB of memory when they are decoded. They have no uid, so that the code of the
+// denial is that of the answer.
 func largeEnvelopes(ctx context.Context, t *testing.T, p *limited) {
 	t.Helper()
-	body := strings.Replace(podReview("{}"), `"uid":"u",`, `"uid":"u","userInfo":{"groups":[`+strings.TrimSuffix(strings.Repeat(`"",`, 2_400_000), ",")+`]},`, 1)
+	body := strings.Replace(podReview("{}"), `"uid":"u",`, `"userInfo":{"groups":[`+strings.TrimSuffix(strings.Repeat(`"",`, 2_400_000), ",")+`]},`, 1)
 	if codes := p.send(ctx, 24, 20, body); codes[http.StatusRequestEntityTooLarge] != 24 {
 		t.Errorf("Large envelopes: got the codes %v, want 413", codes)
 	}

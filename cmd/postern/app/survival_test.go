@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/ring"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // memoryGroup creates a cgroup with a memory limit, and returns its folder.
@@ -186,12 +187,15 @@ func survive(t *testing.T, limit int64) (peak int64) {
 		fmt.Fprintf(&env, `{"name":"VARIABLE_%d","value":"its value"},`, i)
 	}
 	ordinary := podReview(`{"containers":[{"name":"c","image":"i","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}`)
+	escapes := podReview(`{"containers":[{"name":"c","image":"i","args":["` + strings.Repeat(`\u003c`, 3<<19) + `"]}]}`)
 	for _, c := range []struct {
 		name     string
 		n, tries int
 		body     string
 	}{
-		{"7 MiB of containers", 1, 1, podReview(listOf("containers", "{}", 2_400_000))},
+		{"the largest body", 1, 1, podReview(listOf("containers", "{}", router.MaxBodyBytes/3-1000))},
+		{"the largest bodies at once", 64, 1, podReview(listOf("containers", "{}", router.MaxBodyBytes/3-1000))},
+		{"9 MiB of escapes at once", 40, 60, escapes},
 		{"7 MiB of containers at once", 64, 1, podReview(listOf("containers", "{}", 2_400_000))},
 		{"7 MiB of volumes at once", 64, 1, podReview(listOf("volumes", "{}", 2_400_000))},
 		{"3.1 MB of tolerations at once", 64, 1, podReview(listOf("tolerations", "{}", 1_030_000))},

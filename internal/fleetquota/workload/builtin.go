@@ -3,6 +3,7 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -21,10 +22,24 @@ func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a %s: %w", kind.Kind, err)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(unmanaged(u), obj); err != nil {
 		return nil, fmt.Errorf("decoding a %s: %w", kind.Kind, err)
 	}
 	return obj, nil
+}
+
+// unmanaged returns the content of an object without its managed fields. They have no part in its usage, and users write times
+// into them that cannot be decoded, such as one after the year 9999.
+func unmanaged(u *unstructured.Unstructured) map[string]any {
+	metadata, ok := u.Object["metadata"].(map[string]any)
+	if !ok {
+		return u.Object
+	}
+	out := maps.Clone(u.Object)
+	metadata = maps.Clone(metadata)
+	delete(metadata, "managedFields")
+	out["metadata"] = metadata
+	return out
 }
 
 // content describes the pods of an object.

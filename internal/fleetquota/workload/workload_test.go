@@ -3,6 +3,7 @@ package workload_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,22 @@ func TestAbsentNumbers(t *testing.T) {
 				t.Errorf("Got %s, and %s for a run, want %s and %s", usage, run, test.usage, test.run)
 			}
 		})
+	}
+}
+
+// TestFarTimeOfAFieldManager measures an object with a time that no decoder reads. Its author can write it in each object, also
+// later without a request to Postern, and the object must not count as nothing then.
+func TestFarTimeOfAFieldManager(t *testing.T) {
+	kinds := kindsOf(t, workload.Settings{}, custom(1))
+	u := cachedOf(t, object("apps/v1", "Deployment", ", replicas: 3"))
+	u.Object["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "m", "operation": "Update", "time": "10000-01-01T00:59:59Z"}}
+	before := u.DeepCopy()
+	w, err := kinds.Measure(kinds.Find(schema.ParseGroupResource("deployments.apps")), u)
+	if err != nil || amounts(w.Usage) != "3 6" {
+		t.Errorf("Got %+v and %v, want 3 pods with 6 CPUs", w, err)
+	}
+	if !reflect.DeepEqual(u, before) {
+		t.Error("The object was changed")
 	}
 }
 

@@ -43,10 +43,12 @@ func isLookupError(err error) bool {
 	return ok
 }
 
-// readAs decodes an object of any version into a type with the fields that all versions share.
+// readAs decodes an object of any version into a type that has no fields but those that are needed and that all versions
+// share.
 func readAs(obj runtime.RawExtension, into any) error {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(obj.Raw, into); err != nil {
-		return fmt.Errorf("decoding the object: %w", err)
+		// The node chose the object.
+		return admit.Deny(apierrors.NewBadRequest(fmt.Sprintf("decoding the object: %v", err)))
 	}
 	return nil
 }

@@ -26,8 +26,10 @@ func (n *nodeRestriction) podCertificate(ctx context.Context, r *admit.Request, 
 	case r.Object == nil:
 		return unexpected(r, r.Object)
 	}
-	request := &certificatesv1.PodCertificateRequest{}
-	if err := readAs(r.AdmissionRequest.Object, request); err != nil {
+	request := struct {
+		Spec certificatesv1.PodCertificateRequestSpec `json:"spec"`
+	}{}
+	if err := readAs(r.AdmissionRequest.Object, &request); err != nil {
 		return err
 	}
 	spec := &request.Spec

@@ -1,0 +1,180 @@
+package e2e_test
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// hardPods are changes of a pod to something that an API server stores and that is hard to decode. Each pod also has an
+// annotation that looks like a number with more digits than Postern decodes.
+func hardPods() map[string]func(*corev1.Pod) {
+	memory := func(text string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(text)}
+		}
+	}
+	text := func(character string, n int) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: strings.Repeat(character, n)}}
+		}
+	}
+	at := func(seconds int64) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			// An API server cannot apply the patch of any webhook to an object with such a time.
+			p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+			p.ManagedFields = []metav1.ManagedFieldsEntry{{
+				Manager: "m", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: new(metav1.Unix(seconds, 0)),
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:gone":{}}}}`),
+			}}
+		}
+	}
+	return map[string]func(*corev1.Pod){
+		"seconds": func(p *corev1.Pod) {
+			p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(math.MinInt64))}}
+		},
+		"memory": memory(strings.Repeat("9", 70)), "more-memory": memory(strings.Repeat("9", 2000)), "zeros": memory(strings.Repeat("0", 2000) + "1Gi"),
+		"late": at(253402300800), "early": at(-62167219201), "latest": at(math.MaxInt64),
+		"escapes": text("<", 1_250_000), "control-characters": text("\x01", 300_000), "no-text": text("\xff", 300_000),
+		"attributes": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+				Driver: "d.example.com", VolumeAttributes: map[string]string{"\xff": "a", "\xfe": "b"},
+			}}}}
+		},
+	}
+}
+
+// inProtobuf returns a client that sends protobuf, which has more values than JSON.
+func inProtobuf(t *testing.T, c *e2e.Cluster) kubernetes.Interface {
+	t.Helper()
+	config := c.Config(t, controlplane.Admin)
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestNobodyChoosesAFailure has a user who wants Postern to fail, so that the failure policy decides in its place: with Ignore
+// a pod that a plugin denies would be stored, and with Fail a good one refused, or never deleted.
+func TestNobodyChoosesAFailure(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	client := inProtobuf(t, c).CoreV1()
+	for _, policy := range []string{"Ignore", "Fail"} {
+		t.Run(policy, func(t *testing.T) {
+			pods := client.Pods(c.Namespace(t))
+			p := c.StartPostern(t, e2e.Options{Plugins: []string{"AlwaysPullImages", "SecurityContextDeny"}, Flags: []string{"--failure-policy=" + policy}})
+			e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
+				return pullsAlways(pods.Create(ctx, pod("first"), dryRun()))
+			})
+			for name, change := range hardPods() {
+				hard := pod(name)
+				hard.Annotations = map[string]string{"digits": strings.Repeat("7", 2000)}
+				hard.Finalizers = []string{"e2e.postern.dev/wait"}
+				change(hard)
+				denied := hard.DeepCopy()
+				denied.Spec.Containers[0].SecurityContext = asRoot()
+				_, err := pods.Create(t.Context(), denied, metav1.CreateOptions{})
+				if err := deniedField(err, name, "SecurityContext.RunAsUser"); err != nil {
+					t.Errorf("Creating the pod %s as root: %.500v", name, err)
+				}
+				stored, err := pods.Create(t.Context(), hard, metav1.CreateOptions{})
+				if err := pullsAlways(stored, err); err != nil {
+					t.Errorf("Creating the pod %s: %.500v", name, err)
+					continue
+				}
+				stored.Labels = map[string]string{"changed": "true"}
+				if stored, err = pods.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+					t.Errorf("Changing the pod %s: %.500v", name, err)
+					continue
+				}
+				if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+					t.Errorf("Deleting the pod %s: %.500v", name, err)
+				}
+				if stored, err = pods.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+					t.Errorf("Reading the pod %s: %.500v", name, err)
+					continue
+				}
+				stored.Finalizers = nil
+				if _, err := pods.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+					t.Errorf("Removing the finalizer of the pod %s: %.500v", name, err)
+				}
+				if _, err := pods.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+					t.Errorf("Got %.500v for the pod %s, want that it is gone", err, name)
+				}
+			}
+			decidesAll(t, p)
+		})
+	}
+}
+
+// decidesAll fails the test if Postern did not decide a request.
+func decidesAll(t *testing.T, p *e2e.Postern) {
+	t.Helper()
+	for _, verdict := range []string{"failed", "rejected"} {
+		if n := p.Metric(t, "postern_webhook_requests_total", `verdict="`+verdict+`"`); n != 0 {
+			t.Errorf("%v requests %s, want that all were decided", n, verdict)
+		}
+	}
+}
+
+// TestLargeEventsAreCounted has a user who makes events larger, so that EventRateLimit, whose rules fail open, does not read
+// them.
+func TestLargeEventsAreCounted(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	ns := c.Namespace(t)
+	file := filepath.Join(t.TempDir(), "admission.yaml")
+	const config = `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: EventRateLimit
+  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: SourceAndObject, qps: 1, burst: 2}]}
+`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := c.StartPostern(t, e2e.Options{Plugins: []string{"EventRateLimit"}, Flags: []string{"--admission-control-config-file=" + file}})
+	events := inProtobuf(t, c).CoreV1().Events(ns)
+	send := func(ctx context.Context, object, message string) error {
+		_, err := events.Create(ctx, &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "e-"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: ns, Name: object},
+			Message: message, LastTimestamp: metav1.NewTime(time.Unix(math.MaxInt64, 0)),
+		}, metav1.CreateOptions{})
+		return err
+	}
+	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
+		if err := send(ctx, "first", ""); !apierrors.IsTooManyRequests(err) {
+			return err
+		}
+		return nil
+	})
+	stored := 0
+	for range 8 {
+		if err := send(t.Context(), "second", strings.Repeat("<", 1_250_000)); err == nil {
+			stored++
+		} else if !apierrors.IsTooManyRequests(err) {
+			t.Errorf("Got %.500v", err)
+		}
+	}
+	if stored > 5 {
+		t.Errorf("%d of 8 events were stored, want 2 and one for each second", stored)
+	}
+	decidesAll(t, p)
+}
