@@ -6,8 +6,9 @@ import (
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/internal/names"
 )
 
 // Getter is the Get method of a typed client of client-go.
@@ -25,12 +26,11 @@ type Lister[T any] interface {
 // lags behind a user who creates an object and then an object that needs it.
 // Lookup returns a NotFound error unchanged, and wraps every other error, which is
 // a failure to decide and never a denial. Lookup sends no GET for a name that no
-// object can have, because a client refuses such a name with an error that is not
-// NotFound.
+// object can have.
 func Lookup[T any](ctx context.Context, cache Lister[T], live Getter[T], name string) (T, error) {
 	obj, err := cache.Get(name)
 	// IsNotFound allocates, even for nil.
-	if err != nil && apierrors.IsNotFound(err) && name != "" && len(content.IsPathSegmentName(name)) == 0 {
+	if err != nil && apierrors.IsNotFound(err) && names.CanExist(name) {
 		obj, err = live.Get(ctx, name, metav1.GetOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -32,6 +32,7 @@ func TestLookup(t *testing.T) {
 		{name: "gone", gets: 1},
 		{name: "", gets: 0},
 		{name: "not/a-name", gets: 0},
+		{name: strings.Repeat("a", 254), gets: 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})

@@ -18,8 +18,8 @@ import (
 
 const (
 	// maxObjectBytes is how long the JSON of an object that an API server can store may be. Each byte of protobuf becomes
-	// up to six bytes of JSON in an escape such as \u003c, and up to eight in short items of lists whose fields have long
-	// names, such as the peers of a NetworkPolicy.
+	// six bytes of JSON in an escape such as \u003c, and seven in short items of lists whose fields have long names, such
+	// as the peers of a NetworkPolicy.
 	maxObjectBytes = 8 * storedBytes
 
 	// MaxBodyBytes is the largest request body that is read. A review of an update carries an object twice. The rest is

@@ -1,6 +1,7 @@
 package census_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
@@ -255,5 +257,32 @@ func TestUnreadableOwner(t *testing.T) {
 				t.Errorf("Got %s CPUs, want %s", got.String(), test.cpus)
 			}
 		})
+	}
+}
+
+// TestOwnerOfAnImpossibleName has owners that users can write into a pod, and that a client refuses to read. There are none.
+func TestOwnerOfAnImpossibleName(t *testing.T) {
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("invalid resource name")
+	})
+	clock := testingclock.NewFakeClock(time.Now())
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	kinds := workload.New(workload.Settings{}, featuregate.NewFeatureGate(), clock)
+	c, err := census.New(admit.Deps{
+		Clock: clock, Dynamic: client, CustomInformers: factory, OptionalInformers: factory, Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0),
+	}, kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := kinds.Find(schema.GroupResource{Group: "apps", Resource: "replicasets"})
+	for _, name := range []string{"a/b", "a%b", "..", "", strings.Repeat("a", 1<<20)} {
+		owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "u"}
+		if covers, err := c.Covers(t.Context(), kind, "shop", owner); covers || err != nil {
+			t.Errorf("%.10q: got covers %t, %v, want neither", name, covers, err)
+		}
+		if keeps, err := c.Keeps(t.Context(), kind, "shop", owner); keeps || err != nil {
+			t.Errorf("%.10q: got keeps %t, %v, want neither", name, keeps, err)
+		}
 	}
 }

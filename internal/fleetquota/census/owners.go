@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/names"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -89,6 +90,9 @@ func (c *Census) Keeps(ctx context.Context, kind *workload.Kind, namespace strin
 
 // Live reads an object from the API server, and returns nil if the object does not exist.
 func (c *Census) Live(ctx context.Context, kind *workload.Kind, namespace, name string) (*unstructured.Unstructured, error) {
+	if !names.CanExist(name) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
 	u, err := c.client.Resource(kind.GroupVersionResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // that there is none is an answer

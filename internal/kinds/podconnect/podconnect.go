@@ -9,11 +9,11 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -59,11 +59,8 @@ func Deny(client kubernetes.Interface, checks ...Check) admit.Func {
 // find returns the pod of the request. If the pod does not exist, it returns a denial. Any other error is a failure.
 func find(ctx context.Context, client kubernetes.Interface, r *admit.Request) (*corev1.Pod, error) {
 	missing := admit.Forbidden(r, apierrors.NewNotFound(corev1.Resource("pods"), r.Name))
-	for _, name := range []string{r.Namespace, r.Name} {
-		// The client rejects such a name without a request.
-		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
-			return nil, missing
-		}
+	if !names.CanExist(r.Namespace) || !names.CanExist(r.Name) {
+		return nil, missing
 	}
 	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	switch {

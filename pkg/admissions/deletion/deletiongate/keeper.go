@@ -17,6 +17,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -76,6 +77,9 @@ func (w *whereabouts) gone(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	case err != nil:
 		return false, err
 	case ns.DeletionTimestamp != nil:
+		return true, nil
+	}
+	if !names.CanExist(pod.Spec.NodeName) {
 		return true, nil
 	}
 	_, err = w.nodes.Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})

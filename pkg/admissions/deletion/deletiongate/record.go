@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/postern-dev/postern/internal/names"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 
@@ -74,6 +75,9 @@ func write(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 
 // get returns a pod. Without a UID it is any pod of that name.
 func get(ctx context.Context, pods typedcorev1.PodInterface, name string, uid types.UID) (*corev1.Pod, error) {
+	if !names.CanExist(name) {
+		return nil, errGone
+	}
 	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && uid != "" && pod.UID != uid:

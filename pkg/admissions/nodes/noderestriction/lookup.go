@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -19,8 +19,7 @@ import (
 // kube-apiserver's listers, which name the resource in the singular. Any other error is a failure, not a denial.
 func find[T any](ctx context.Context, client admit.Getter[T], singular schema.GroupResource, name string) (T, error) {
 	var none T
-	// The client rejects such a name without a request.
-	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
+	if !names.CanExist(name) {
 		return none, admit.Deny(apierrors.NewNotFound(singular, name))
 	}
 	obj, err := client.Get(ctx, name, metav1.GetOptions{})

@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -41,7 +41,7 @@ func newOwners(d admit.Deps) *owners {
 // of returns the controller of a controller, or nil if it has none or has one of another kind.
 func (o *owners) of(ctx context.Context, namespace string, controller *metav1.OwnerReference) (*workload, error) {
 	get := o.getter(namespace, controller)
-	if get == nil || len(controller.Name) > validation.DNS1123SubdomainMaxLength {
+	if get == nil || !names.CanExist(controller.Name) {
 		return nil, nil
 	}
 	key := namespace + "/" + controller.Kind + "/" + controller.Name + "/" + string(controller.UID)

@@ -22,6 +22,9 @@ import (
 )
 
 const (
+	// questionSize bounds what a volume adds to a question. Servers refuse long addresses of requests, in which a byte
+	// takes up to three.
+	questionSize = 2 << 10
 	// answerSize bounds the body of an answer.
 	answerSize = 64 << 10
 	// answerCount and entrySize bound the cache to 16 MiB. Users choose the handle of
@@ -141,7 +144,7 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 
 // sizeOf returns the size in bytes of a cache entry.
 func sizeOf(id identity, labels map[string]string) int {
-	size := len(id.name) + len(id.kind) + len(id.driver) + len(id.handle)
+	size := id.size()
 	for key, value := range labels {
 		size += len(key) + len(value)
 	}

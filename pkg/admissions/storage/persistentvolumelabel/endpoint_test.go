@@ -1,6 +1,7 @@
 package persistentvolumelabel_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -140,6 +141,17 @@ want: {allowed: true}`, s.URL+"?driver=x"))
 	}
 }
 
+// TestLongQuestion has a volume with a handle that an endpoint may refuse to read. Its creator must not choose that the endpoint
+// fails.
+func TestLongQuestion(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("The endpoint was asked") }))
+	defer s.Close()
+	check(t, fmt.Sprintf(`config: {endpoint: {onError: Ignore, url: %q}}
+request: {operation: CREATE, object: {apiVersion: v1, kind: PersistentVolume, metadata: {name: disk-1}, spec: {cinder: {volumeID: %q}}}}
+want: {allowed: false, message: 'persistentvolumes "disk-1" is forbidden: the endpoint of labels cannot be asked about a volume whose handle, name and driver have 5006 bytes, more than 2048'}`,
+		s.URL, strings.Repeat("x", 5000)))
+}
+
 // TestCache counts the requests to the endpoint.
 func TestCache(t *testing.T) {
 	var asked, broken atomic.Int32
@@ -148,6 +160,12 @@ func TestCache(t *testing.T) {
 		switch handle := r.URL.Query().Get("handle"); {
 		case broken.Load() > 0:
 			w.WriteHeader(http.StatusInternalServerError)
+		case handle == "many-labels":
+			labels := map[string]string{}
+			for i := range 60 {
+				labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("x", 63)
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"region": "west", "labels": labels})
 		case strings.HasPrefix(handle, "vol-"):
 			_, _ = io.WriteString(w, `{"region": "west"}`)
 		}
@@ -176,11 +194,11 @@ func TestCache(t *testing.T) {
 		{0, "nobody-s", false, false, 6},
 		{9 * time.Second, "nobody-s", false, false, 6},
 		{2 * time.Second, "nobody-s", false, false, 7},
-		// Answers to very large handles are not cached.
-		{0, "vol-" + strings.Repeat("x", 3<<10), false, true, 8},
-		{0, "vol-" + strings.Repeat("x", 3<<10), false, true, 8},
-		{0, "vol-" + strings.Repeat("x", 4<<10), false, true, 9},
-		{0, "vol-" + strings.Repeat("x", 4<<10), false, true, 10},
+		// Very large answers are not cached.
+		{0, "vol-" + strings.Repeat("x", 2000), false, true, 8},
+		{0, "vol-" + strings.Repeat("x", 2000), false, true, 8},
+		{0, "many-labels", false, true, 9},
+		{0, "many-labels", false, true, 10},
 	} {
 		server.Clock.Step(step.after)
 		broken.Store(0)

@@ -20,6 +20,9 @@ type identity struct {
 	handle string
 }
 
+// size is how many bytes of an identity its creator chose.
+func (id identity) size() int { return len(id.name) + len(id.driver) + len(id.handle) }
+
 // kinds are the volume fields of a spec that contain a handle.
 func kinds() []string {
 	return []string{"awsElasticBlockStore", "azureDisk", "cinder", "csi", "gcePersistentDisk", "vsphereVolume"}

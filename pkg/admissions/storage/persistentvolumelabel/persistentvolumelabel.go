@@ -70,11 +70,14 @@ func (p *plugin) labels(ctx context.Context, r *admit.Request, volume *corev1.Pe
 	if !ok {
 		return nil, nil
 	}
-	if labels, err := match(p.rules, id); labels != nil || err != nil {
-		return labels, err
-	}
-	if p.endpoint == nil {
-		return nil, nil
+	labels, err := match(p.rules, id)
+	switch {
+	case err != nil:
+		return nil, admit.Forbidden(r, err)
+	case labels != nil || p.endpoint == nil:
+		return labels, nil
+	case id.size() > questionSize:
+		return nil, admit.Forbidden(r, fmt.Errorf("the endpoint of labels cannot be asked about a volume whose handle, name and driver have %d bytes, more than %d", id.size(), questionSize))
 	}
 	return p.endpoint.labels(ctx, r, id)
 }

@@ -9,7 +9,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/kinds/podusage"
+	"github.com/postern-dev/postern/internal/names"
 )
 
 // Devices are the facts about devices that measuring a ResourceClaim takes.
@@ -104,7 +104,7 @@ func podRef(claim metav1.Object) *metav1.OwnerReference {
 // the pod must exist, and it must name the claim. Before it names one, only its oldest claim is paid for.
 func ownerPod(ctx context.Context, client kubernetes.Interface, claim metav1.Object) (*corev1.Pod, error) {
 	ref := podRef(claim)
-	if ref == nil || ref.Name == "" || len(content.IsPathSegmentName(ref.Name)) > 0 {
+	if ref == nil || !names.CanExist(ref.Name) {
 		return nil, nil
 	}
 	pod, err := client.CoreV1().Pods(claim.GetNamespace()).Get(ctx, ref.Name, metav1.GetOptions{})
