@@ -29,6 +29,8 @@ var (
 	errGone = errors.New("the pod is gone")
 	// errBusy means that others changed the pod all the time.
 	errBusy = errors.New("the pod changes too often")
+	// errInvalid means that the API server refuses the pod with a record. Its other annotations may leave no room for one.
+	errInvalid = errors.New("the annotation " + deletionv1alpha1.WaitingAnnotation + " cannot be written")
 )
 
 // entries are the state of the gates of a pod, by name.
@@ -63,6 +65,8 @@ func write(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 			return patched, nil
 		case apierrors.IsNotFound(err):
 			return nil, errGone
+		case apierrors.IsInvalid(err):
+			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		case !apierrors.IsConflict(err):
 			return nil, fmt.Errorf("writing the annotation %s of the pod: %w", deletionv1alpha1.WaitingAnnotation, err)
 		}

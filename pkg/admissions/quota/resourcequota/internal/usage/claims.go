@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -122,6 +123,9 @@ func requestsOf(obj runtime.Object) ([]request, error) {
 		requests = claim.Spec.Devices.Requests
 	case *resourcev1beta1.ResourceClaim:
 		requests = claim.Spec.Devices.Requests
+	case *unstructured.Unstructured:
+		// v1alpha3 has the fields of v1beta1.
+		requests, _, _ = unstructured.NestedFieldNoCopy(claim.Object, "spec", "devices", "requests")
 	default:
 		return nil, unexpected("ResourceClaim", obj)
 	}
