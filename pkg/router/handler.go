@@ -88,6 +88,9 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {
+		if rej.isChosen() {
+			rej.uid = about.uid
+		}
 		h.reject(ctx, w, start, rej)
 		return
 	}
@@ -125,12 +128,27 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 	body, err := held.readBody(ctx, w, req)
 	var ar *admissionv1.AdmissionRequest
 	if err == nil {
-		ar, err = h.decode(ctx, body, held)
+		err = h.guard(ctx, func() error {
+			ar, err = h.decode(ctx, body, held)
+			return err
+		})
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok && rej.isChosen() {
 		rej.uid = uidOf(body)
 	}
 	return ar, err
+}
+
+// guard calls f. It returns a rejection if f panics.
+func (h *half) guard(ctx context.Context, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.router.metrics.panicked(h)
+			h.logPanic(ctx, p)
+			err = &rejection{code: http.StatusInternalServerError, reason: reasonPanic, sentence: "the admission service panicked, see its log"}
+		}
+	}()
+	return f()
 }
 
 // decode decodes the body of a request.
@@ -191,7 +209,7 @@ func (h *half) decide(ctx context.Context, ar *admissionv1.AdmissionRequest, hel
 	if resp := denyOutsized(ar); resp != nil {
 		return resp, nil
 	}
-	if err := held.take(ctx, ar); err != nil {
+	if err := h.guard(ctx, func() error { return held.take(ctx, ar) }); err != nil {
 		held.release()
 		return nil, err
 	}
@@ -210,22 +228,18 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 	}
 	done := make(chan result)
 	go func() {
-		var r result
-		defer func() {
-			if p := recover(); p != nil {
-				h.router.metrics.panicked(h)
-				h.logPanic(ctx, p)
-				r = result{err: &failure{http.StatusInternalServerError, "the admission service panicked, see its log"}}
-			}
-			held.endDecision()
-			select {
-			case done <- r: // The receiver uses the lease from here on.
-			case <-ctx.Done():
-				held.release()
-			}
-		}()
 		reserveStack(0)
-		r.resp = h.admit(ctx, ar)
+		var r result
+		r.err = h.guard(ctx, func() error {
+			r.resp = h.admit(ctx, ar)
+			return nil
+		})
+		held.endDecision()
+		select {
+		case done <- r: // The receiver uses the lease from here on.
+		case <-ctx.Done():
+			held.release()
+		}
 	}()
 	select {
 	case r := <-done:

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,23 +47,28 @@ type rejection struct {
 
 func (e *rejection) Error() string { return e.sentence }
 
-// reasonUndecodable is for a body that is no AdmissionReview.
-const reasonUndecodable = "undecodable"
+const (
+	// reasonUndecodable is for a body that is no AdmissionReview.
+	reasonUndecodable = "undecodable"
+	// reasonPanic is for a request with which the router or the service panicked.
+	reasonPanic = "panic"
+)
 
 // isChosen reports whether a user can choose what is wrong with a review: the size and the content of an object, and the
-// names of the groups.
+// names of the groups. A panic is a defect, and who finds an object that leads to it can choose it too.
 func (e *rejection) isChosen() bool {
-	return e.code == http.StatusRequestEntityTooLarge || e.reason == reasonUndecodable
+	return e.code == http.StatusRequestEntityTooLarge || e.reason == reasonUndecodable || e.reason == reasonPanic
 }
 
 // denial returns the response to a request with a uid.
 func (e *rejection) denial() *admissionv1.AdmissionResponse {
-	result := apierrors.NewBadRequest(e.sentence).ErrStatus
-	if e.code == http.StatusRequestEntityTooLarge {
-		result = apierrors.NewRequestEntityTooLargeError(e.sentence).ErrStatus
-		result.Message = e.sentence
+	reasons := map[int]metav1.StatusReason{
+		http.StatusBadRequest: metav1.StatusReasonBadRequest, http.StatusRequestEntityTooLarge: metav1.StatusReasonRequestEntityTooLarge,
+		http.StatusInternalServerError: metav1.StatusReasonInternalError,
 	}
-	return &admissionv1.AdmissionResponse{UID: e.uid, Result: &result}
+	return &admissionv1.AdmissionResponse{UID: e.uid, Result: &metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(e.code), Reason: reasons[e.code], Message: e.sentence, //nolint:gosec // an HTTP status
+	}}
 }
 
 // uidOf returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write
