@@ -31,9 +31,6 @@ import (
 	"github.com/postern-dev/postern/internal/rawjson"
 )
 
-// objectDepth is the depth of the objects in a review.
-const objectDepth = 2
-
 // Unmarshal decodes text into the value that v points to, which must be zero. It returns false if the text is not
 // plain, is not valid, or does not match the type. The value is then unspecified.
 //
@@ -48,7 +45,7 @@ func Unmarshal(text []byte, v any) bool {
 // becomes its Object and shares no memory with text. objectFor and its result may be nil. A value that Unmarshal would
 // refuse is not decoded, and has only its text.
 func UnmarshalReview(text []byte, review *admissionv1.AdmissionReview, objectFor func(*runtime.RawExtension) runtime.Object) bool {
-	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: rawjson.MaxDepth + objectDepth}, isReview: true, objectFor: objectFor}
+	d := decoder{Reader: rawjson.Reader{Text: text, MaxDepth: rawjson.ReviewDepth}, isReview: true, objectFor: objectFor}
 	return d.all(review)
 }
 

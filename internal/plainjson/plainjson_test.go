@@ -87,7 +87,7 @@ func compare(t *testing.T, text []byte, target any) bool {
 		t.Fatalf("The text was changed: %q", text)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, want.Interface()); err != nil {
-		if farTime.Match(text) {
+		if farTime.Match(text) && strings.Contains(err.Error(), "parsing time") {
 			return true // See TestFarTimes.
 		}
 		t.Fatalf("%v: %q was decoded, want the error %v", typ, text, err)
@@ -337,7 +337,7 @@ func TestFarTimes(t *testing.T) {
 			t.Errorf("%d: got %d and %v from %s", seconds, got.FirstTimestamp.Unix(), got.EventTime, text)
 		}
 	}
-	for _, text := range []string{"10000-13-01T00:00:00Z", "10001-02-29T00:00:00Z", "10000-01-01", "-", "", "-1", "1-01-01T00:00:00Z", "0x10000-01-01T00:00:00Z", "99999999999999999999-01-01T00:00:00Z"} {
+	for _, text := range []string{"10000-13-01T00:00:00Z", "10001-02-29T00:00:00Z", "10000-01-01", "-", "", "-1", "1-01-01T00:00:00Z", "0x10000-01-01T00:00:00Z", "99999999999999999999-01-01T00:00:00Z", "9223372036854775807-01-01T00:00:00Z"} {
 		if plainjson.Unmarshal([]byte(`{"firstTimestamp":"`+text+`"}`), &corev1.Event{}) || plainjson.Unmarshal([]byte(`{"eventTime":"`+text+`"}`), &corev1.Event{}) {
 			t.Errorf("%s was decoded", text)
 		}

@@ -103,7 +103,7 @@ func (d *decoder) instant(c byte, to *time.Time, layout string) bool {
 func farTime(s, layout string) (time.Time, error) {
 	n := strings.IndexByte(s[min(len(s), 1):], '-') + 1
 	year, err := strconv.Atoi(s[:n])
-	if err != nil || 0 <= year && year <= 9999 {
+	if err != nil || 0 <= year && year <= 9999 || year < -maxYear || year > maxYear {
 		return time.Time{}, fmt.Errorf("%q is no time", s)
 	}
 	// The calendar repeats after 400 years, so the same text with this year has the same errors.
@@ -111,6 +111,9 @@ func farTime(s, layout string) (time.Time, error) {
 	at, err := time.Parse(layout, strconv.Itoa(near)+s[n:])
 	return startOf(year).Add(at.Sub(startOf(near))), err
 }
+
+// maxYear is the year up to which a time in seconds reaches.
+const maxYear = 292277026596
 
 func startOf(year int) time.Time { return time.Date(year, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
@@ -197,7 +200,7 @@ func (d *decoder) integer() (int64, bool) {
 		n = n*10 + uint64(c-'0')
 	}
 	if negative && n <= -math.MinInt64 {
-		return -int64(n), true //nolint:gosec // -2^63 is its own negative
+		return -int64(n), true
 	}
-	return int64(n), n <= math.MaxInt64 //nolint:gosec // compared here
+	return int64(n), n <= math.MaxInt64
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // MaxLength is the largest number of characters of a quantity that is not far.
-const MaxLength = 1024
+const MaxLength = 1100
 
 // MaxExponent is the largest absolute value of the decimal exponent of a quantity that is not far.
 const MaxExponent = 1000
@@ -113,11 +113,16 @@ func unmarshalLong(text []byte, to *resource.Quantity) error {
 		return Unmarshal(short, to)
 	}
 	digits := len(number) - len(bytes.TrimLeft(number, "0123456789"))
-	if len(number)-digits > maxSuffix || hasFarExponent(number) {
+	suffix := number[digits:]
+	isFar := hasFarExponent(number)
+	if len(suffix) > maxSuffix || isFar && bytes.IndexByte(suffix, '-') >= 0 {
 		return ErrFar
 	}
+	if isFar {
+		suffix = []byte("e1")
+	}
 	// Fewer digits have the same errors. Those that are left out are more than a suffix makes smaller.
-	if err := to.UnmarshalJSON(slices.Concat(sign, number[:maxSuffix], number[digits:])); err != nil {
+	if err := to.UnmarshalJSON(slices.Concat(sign, number[:maxSuffix], suffix)); err != nil {
 		return err
 	}
 	*to = largest(to.Sign())

@@ -2,6 +2,7 @@ package quantities_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ var far = map[string]string{
 	nines + "e-900": "9223372036854775807", "+" + nines + "E5": "9223372036854775807",
 	zeros + "1": "1", "-" + zeros + "5e" + zeros + "3": "-5e03", zeros + "12.5Gi": "12800Mi", "1e+" + zeros + "3": "1e+03", zeros: "0", zeros + "e" + zeros: "0",
 	zeros + "1e1000000000": "9223372036854775807", "1e-" + zeros + "1000000000": "1n",
+	nines + "e1000000": "9223372036854775807", "-" + nines + "E+1001": "-9223372036854775807", nines[:1200] + "e-1000": "9223372036854775807",
 	"0." + nines: "", nines + "e-1000000": "", nines + "." + nines: "",
 }
 
@@ -67,6 +69,43 @@ func TestUnmarshal(t *testing.T) {
 		if err := quantities.Unmarshal([]byte(`"`+text+`"`), &got); err == nil {
 			t.Errorf("%.50s…%s: got %s, want an error", text, text[len(text)-3:], got.String())
 		}
+	}
+}
+
+// TestWhatAPIServersWrite parses random texts and writes them, as API servers do.
+func TestWhatAPIServersWrite(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	digits := func(most int) string {
+		out := make([]byte, r.IntN(most))
+		for i := range out {
+			out[i] = "0000123456789"[r.IntN(13)]
+		}
+		return string(out)
+	}
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	parsed := 0
+	for range 5_000 {
+		text := pick("", "-", "+") + digits(2500) + pick("", "", "."+digits(30)) + pick("", "n", "u", "m", "k", "M", "E", "Ki", "Mi", "Ei", "e"+pick("", "-", "+")+digits(5))
+		want, err := resource.ParseQuantity(text)
+		if err != nil {
+			continue
+		}
+		parsed++
+		written, err := want.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got resource.Quantity
+		if err := quantities.Unmarshal(written, &got); err != nil {
+			t.Fatalf("%s was written as %s: %v", text, written, err)
+		}
+		near := got.Cmp(resource.MustParse("9223372036854775806")) < 0 && got.Cmp(resource.MustParse("-9223372036854775806")) > 0
+		if got.Sign() != want.Sign() || near && got.Cmp(want) != 0 {
+			t.Fatalf("%s was written as %s: got %s", text, written, got.String())
+		}
+	}
+	if parsed < 2_500 {
+		t.Errorf("Only %d texts are quantities", parsed)
 	}
 }
 

@@ -1,7 +1,11 @@
 package rawjson
 
-// MaxDepth is the depth of nesting that decoders allow.
-const MaxDepth = 10000
+const (
+	// MaxDepth is the depth of nesting that decoders allow.
+	MaxDepth = 10000
+	// ReviewDepth is the depth of an AdmissionReview with an object of that depth.
+	ReviewDepth = MaxDepth + 2
+)
 
 // Reader reads JSON text from the start to the end. Its methods return false if the text is not valid JSON, and do not
 // check the encoding of characters.

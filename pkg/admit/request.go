@@ -59,7 +59,7 @@ func newRequest(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Request
 		if err != nil {
 			err = fmt.Errorf("request.%s: %w", part.name, err)
 			if !apierrors.IsRequestEntityTooLargeError(err) {
-				err = apierrors.NewBadRequest(err.Error())
+				err = apierrors.NewBadRequest(fmt.Sprintf("%.1000v", err))
 			}
 			return nil, Deny(err)
 		}

@@ -90,12 +90,25 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence, "suppressed", suppressed)
 	}
 	h.router.metrics.rejected(h, rej.reason)
-	if rej.uid != "" {
+	if rej.isChosen && rej.uid != "" {
 		h.answer(ctx, w, &reply{start: start, held: &lease{half: h}}, rej.denial())
 		return
 	}
 	h.router.metrics.request(h, nil, rej.code, verdictRejected, start)
 	refuse(w, rej.sentence, rej.code)
+}
+
+// rejectEarly is reject for a request that was not read. If it has less than the registered time-out, and its uid is known, it
+// is denied: users choose the time in which there is no memory for their request, or in which its body does not arrive.
+func (h *half) rejectEarly(ctx context.Context, w http.ResponseWriter, start time.Time, timeout time.Duration, err error) {
+	rej, ok := errors.AsType[*rejection](err)
+	if ok && rej.uid != "" && !rej.isChosen && timeout < h.timeout {
+		h.router.metrics.short(h)
+		h.router.metrics.rejected(h, rej.reason)
+		h.answer(ctx, w, &reply{start: start, held: &lease{half: h}}, h.denyShort(ctx, &subject{uid: rej.uid}, timeout, err))
+		return
+	}
+	h.reject(ctx, w, start, err)
 }
 
 // denyShort returns the response to a request that could not be decided and has less than the registered time-out. Users

@@ -10,6 +10,13 @@ import (
 	"time"
 )
 
+// reasonSlow is for a body that did not arrive in time.
+const reasonSlow = "slow"
+
+// chosenBytes is the size beyond which a user chooses that a body does not arrive in time. Shorter ones are late because of
+// the network, or of this replica.
+const chosenBytes = 1 << 20
+
 // trustedBytes is the memory that is reserved for a body on the word of its
 // Content-Length alone.
 const trustedBytes = 256 << 10
@@ -45,7 +52,9 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 		closeConnection(w, req)
 	}
 	if err != nil {
-		return body, bodyRejection(err)
+		rej := bodyRejection(err)
+		rej.isChosen = rej.isChosen || rej.reason == reasonSlow && req.ContentLength > chosenBytes
+		return body, rej
 	}
 	if len(body) == 0 {
 		return nil, badRequest("empty", "the body is empty, want an AdmissionReview")
@@ -80,7 +89,7 @@ func bodyRejection(err error) *rejection {
 		return rej
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		// The sender is slow, or this replica is overloaded. The client may repeat the request.
-		return &rejection{code: http.StatusServiceUnavailable, reason: "slow", sentence: "the body did not arrive in time"}
+		return &rejection{code: http.StatusServiceUnavailable, reason: reasonSlow, sentence: "the body did not arrive in time"}
 	default:
 		return badRequest("unreadable", "reading the body: %v", err)
 	}

@@ -22,6 +22,7 @@ func TestEnvelopesAreBounded(t *testing.T) {
 	} {
 		for field, body := range map[string]string{
 			"groups":            `"request":{"uid":"u","userInfo":{"groups":[` + repeat(`""`, large) + `]}}`,
+			"groups, deep":      `"request":{"uid":"u","object":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `,"userInfo":{"groups":[` + repeat(`""`, large) + `]}}`,
 			"groups, late":      `"request":{"uid":"u","object":{"a":"b"},"userInfo":{"groups":["a"]},"userInfo":{"groups":[` + repeat(`""`, large) + `]}}`,
 			"extra":             `"request":{"uid":"u","userInfo":{"extra":{` + repeat(`"a":[""]`, large) + `}}}`,
 			"values of extra":   `"request":{"uid":"u","userInfo":{"extra":{"a":[` + repeat(`""`, large) + `]}}}`,

@@ -64,7 +64,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ar, err := h.read(ctx, w, req, held)
 	if err != nil {
 		held.release()
-		h.reject(ctx, w, start, err)
+		h.rejectEarly(ctx, w, start, timeout, err)
 		return
 	}
 	about := subjectOf(ar)
@@ -88,9 +88,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {
-		if rej.isChosen() {
-			rej.uid = about.uid
-		}
+		rej.uid = about.uid
 		h.reject(ctx, w, start, rej)
 		return
 	}
@@ -133,7 +131,7 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 			return err
 		})
 	}
-	if rej, ok := errors.AsType[*rejection](err); ok && rej.isChosen() {
+	if rej, ok := errors.AsType[*rejection](err); ok {
 		rej.uid = uidOf(body)
 	}
 	return ar, err
@@ -145,7 +143,7 @@ func (h *half) guard(ctx context.Context, f func() error) (err error) {
 		if p := recover(); p != nil {
 			h.router.metrics.panicked(h)
 			h.logPanic(ctx, p)
-			err = &rejection{code: http.StatusInternalServerError, reason: reasonPanic, sentence: "the admission service panicked, see its log"}
+			err = &rejection{code: http.StatusInternalServerError, reason: "panic", sentence: "the admission service panicked, see its log", isChosen: true}
 		}
 	}()
 	return f()

@@ -96,7 +96,8 @@ func TestBodiesOfUsersAreDenied(t *testing.T) {
 		{"something after it", append(bytes.Clone(full), "x"...), 400, "not an AdmissionReview"},
 		{"a huge number in the envelope", within(`{"uid":"u-1","dryRun":1e99999}`), 400, "not an AdmissionReview"},
 		{"nested too deeply", within(`{"uid":"u-1","object":{"a":` + nested(100_000) + `}}`), 400, "not an AdmissionReview"},
-		{"an object too large", within(`{"uid":"u-1","object":{"a":"` + strings.Repeat("x", 12<<20) + `"}}`), 413, "request.object has 12582920 bytes, and no object that can be stored has more than 12582912"},
+		{"an object too large", within(`{"uid":"u-1","object":{"a":"` + strings.Repeat("x", 12<<20) + `"}}`), 413, "request.object has 12582920 bytes, more than the 12582912 that are allowed"},
+		{"an error as long as the body", within(`{"uid":"u-1","dryRun":` + strings.Repeat("1", 1<<20) + `}`), 400, "not an AdmissionReview"},
 		{"members before the uid", within(`{"name":"n","options":{"uid":"u-2","a":[{}]},"uid":"u-1","dryRun":7}`), 400, "not an AdmissionReview"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -105,6 +106,9 @@ func TestBodiesOfUsersAreDenied(t *testing.T) {
 				t.Fatalf("Got %d %.200s, want an answer", a.code, a.body)
 			}
 			got := response(t, a, "u-1")
+			if len(got.Result.Message) > 2000 {
+				t.Errorf("Got a message of %d bytes", len(got.Result.Message))
+			}
 			if got.Allowed || got.Result.Code != c.code || !strings.Contains(got.Result.Message, c.want) {
 				t.Errorf("Got %+v, want a denial with the code %d and %q", got, c.code, c.want)
 			}

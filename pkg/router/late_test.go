@@ -125,7 +125,7 @@ func TestMissingBody(t *testing.T) {
 			s := serveLimited(t, c.limits, service(allow))
 			if c.limits.Bytes > 0 {
 				s.dial(t).begin("/pods/mutate", len(big), big[:1<<20])
-				await(t, func() bool { _, held := inFlight(t, s); return held == float64(c.limits.Bytes)/8 })
+				await(t, func() bool { _, held := inFlight(t, s); return held == float64(c.limits.Bytes)*7/64 })
 			}
 			conn := s.dial(t)
 			conn.begin("/pods/mutate", c.length, c.part)

@@ -32,11 +32,12 @@ const (
 )
 
 // growBody takes n more bytes for the body. One source may hold half of the bytes
-// for bodies, so that a slow sender cannot block all others. A body that needs more takes the whole half.
+// for bodies, so that a slow sender cannot block all others. A body that needs more takes most of that half, and leaves the rest to other
+// requests of the source.
 func (l *lease) growBody(ctx context.Context, n int64) error {
 	bodies := l.half.router.bodies
 	if bodies.size > 0 {
-		n = min(n, bodies.size/2-l.body)
+		n = min(n, max(0, bodies.size/2-bodies.size/16-l.body))
 	}
 	take := bodies.take
 	if l.body > 0 {

@@ -68,7 +68,7 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		requests: counter("requests_total", "Requests by service, phase, operation, HTTP code and verdict (allowed, denied, failed, rejected).",
 			"service", "phase", "operation", "code", "verdict"),
 		inFlight:   gauge("requests_in_flight", "Requests that are being decided, also those that were answered at their deadline.", "service", "phase"),
-		rejections: counter("rejected_bodies_total", "Requests whose envelope was wrong, by reason.", "service", "phase", "reason"),
+		rejections: counter("rejected_bodies_total", "Requests that were answered without a decision of the service, by reason.", "service", "phase", "reason"),
 		panics:     counter("panics_total", "Panics of admission services.", "service", "phase"),
 		patchBytes: counter("patch_bytes_total", "Bytes of JSON patches that were sent.", "service", "phase"),
 		shorts: counter("short_requests_total", "Requests with less time than the registered time-out. They are denied if they cannot be decided, whatever the failure policy is.",

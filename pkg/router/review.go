@@ -40,31 +40,21 @@ type rejection struct {
 	code     int
 	reason   string
 	sentence string
-	// uid is the uid of the request if a user can choose what is wrong with it. The request is then denied. If it failed, a
-	// user could choose the failure policy.
+	// isChosen says that a user can choose what is wrong: the size and the content of an object, or the names of groups. A
+	// panic is a defect, and who finds an object that leads to it can choose it too. If the uid of the request is known, the
+	// request is denied. With a failure, a user could choose the failure policy.
+	isChosen bool
+	// uid is the uid of the request, or "".
 	uid types.UID
 }
 
 func (e *rejection) Error() string { return e.sentence }
 
-const (
-	// reasonUndecodable is for a body that is no AdmissionReview.
-	reasonUndecodable = "undecodable"
-	// reasonPanic is for a request with which the router or the service panicked.
-	reasonPanic = "panic"
-)
-
-// isChosen reports whether a user can choose what is wrong with a review: the size and the content of an object, and the
-// names of the groups. A panic is a defect, and who finds an object that leads to it can choose it too.
-func (e *rejection) isChosen() bool {
-	return e.code == http.StatusRequestEntityTooLarge || e.reason == reasonUndecodable || e.reason == reasonPanic
-}
-
 // denial returns the response to a request with a uid.
 func (e *rejection) denial() *admissionv1.AdmissionResponse {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusBadRequest: metav1.StatusReasonBadRequest, http.StatusRequestEntityTooLarge: metav1.StatusReasonRequestEntityTooLarge,
-		http.StatusInternalServerError: metav1.StatusReasonInternalError,
+		http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
 	}
 	return &admissionv1.AdmissionResponse{UID: e.uid, Result: &metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(e.code), Reason: reasons[e.code], Message: e.sentence, //nolint:gosec // an HTTP status
@@ -105,7 +95,7 @@ func badRequest(reason, format string, args ...any) *rejection {
 }
 
 func tooLarge(format string, args ...any) *rejection {
-	return &rejection{code: http.StatusRequestEntityTooLarge, reason: "too_large", sentence: fmt.Sprintf(format, args...)}
+	return &rejection{code: http.StatusRequestEntityTooLarge, reason: "too_large", sentence: fmt.Sprintf(format, args...), isChosen: true}
 }
 
 func unsupported(format string, args ...any) *rejection {
@@ -158,7 +148,10 @@ func decodeReview(body []byte, newObject func(*admissionv1.AdmissionRequest) run
 	if !plainjson.UnmarshalReview(body, &review, objectFor) {
 		review = admissionv1.AdmissionReview{}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &review); err != nil {
-			return nil, badRequest(reasonUndecodable, "the body is not an AdmissionReview: %v", err)
+			// The error may quote a number of any length.
+			rej := badRequest("undecodable", "the body is not an AdmissionReview: %.1000v", err)
+			rej.isChosen = true
+			return nil, rej
 		}
 	}
 	if review.TypeMeta != reviewType {

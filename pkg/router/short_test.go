@@ -3,6 +3,7 @@ package router_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -69,6 +70,54 @@ func TestAShortRequestFailsClosed(t *testing.T) {
 			}
 			if got := s.counts(t)["postern_webhook_short_requests_total validate /pods"]; got != tc.short {
 				t.Errorf("Got %v short requests, want %v", got, tc.short)
+			}
+		})
+	}
+}
+
+// TestBodyThatAUserDelays covers bodies that stop after the uid. A user chooses the size of a body, and its time.
+func TestBodyThatAUserDelays(t *testing.T) {
+	const head = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","object":{`
+	for name, tc := range map[string]struct {
+		length     int64
+		registered time.Duration
+		http       int
+		code       int32
+	}{
+		"with the registered time":       {1000, 200 * time.Millisecond, http.StatusServiceUnavailable, 0},
+		"with less time":                 {1000, 10 * time.Second, http.StatusOK, http.StatusGatewayTimeout},
+		"large, with the registered one": {2 << 20, 200 * time.Millisecond, http.StatusOK, http.StatusServiceUnavailable},
+		"large, with less time":          {2 << 20, 10 * time.Second, http.StatusOK, http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &server{registry: metrics.NewKubeRegistry()}
+			handler, err := router.New([]router.AdmissionService{service(allow)}, router.NewMetrics(s.registry), router.WithTimeout(tc.registered))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Server = httptest.NewServer(handler)
+			defer s.Close()
+			r, w := io.Pipe()
+			defer w.Close()
+			go func() { _, _ = io.WriteString(w, head) }()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/pods/validate?timeout=200ms", r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.ContentLength = tc.length
+			req.Header.Set("Content-Type", "application/json")
+			a := s.do(t, req)
+			if a.code != tc.http {
+				t.Fatalf("Got %d %s, want %d", a.code, a.body, tc.http)
+			}
+			if a.code == http.StatusOK {
+				if got := response(t, a, "u"); got.Allowed || got.Result.Code != tc.code {
+					t.Errorf("Got %s, want a denial with the code %d", a.body, tc.code)
+				}
+			}
+			if got := s.counts(t)["postern_webhook_rejected_bodies_total validate slow /pods"]; got != 1 {
+				t.Errorf("Got %v slow bodies counted, want 1", got)
 			}
 		})
 	}

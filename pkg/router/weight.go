@@ -50,7 +50,7 @@ func denyOutsized(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRespon
 	}{{"object", ar.Object.Raw}, {"oldObject", ar.OldObject.Raw}} {
 		// The old object is stored already, and its owner must be able to shorten it.
 		if n := len(o.text); n > maxObjectBytes && o.field == "object" {
-			return outsized("request.%s has %d bytes, and no object that can be stored has more than %d", o.field, n, maxObjectBytes)
+			return outsized("request.%s has %d bytes, more than the %d that are allowed", o.field, n, maxObjectBytes)
 		}
 		// A value has at least one byte, and one byte that separates it from the next
 		// value.

@@ -100,7 +100,7 @@ func TestNobodyChoosesAFailure(t *testing.T) {
 					continue
 				}
 				stored.Labels = map[string]string{"changed": "true"}
-				if stored, err = pods.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
+				if _, err = pods.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {
 					t.Errorf("Changing the pod %s: %.500v", name, err)
 					continue
 				}
