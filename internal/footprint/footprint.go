@@ -18,10 +18,9 @@ const (
 	mapBytes    = 48
 )
 
-// Of returns the memory in bytes of a value of type t that is decoded from text. The text must be valid JSON that is not
-// deeper than an AdmissionReview.
-// Memory that is needed only during decoding does not count. If t is nil, the value is untyped, such as
-// map[string]any.
+// Of returns the memory in bytes of a value of type t that is decoded from text. The text must be valid JSON, and not deeper
+// than an AdmissionReview. Memory that is needed only during decoding does not count. If t is nil, the value is untyped, such
+// as map[string]any.
 func Of(text []byte, t reflect.Type) int64 {
 	if t == nil {
 		t = reflect.TypeFor[any]()

@@ -3,8 +3,8 @@
 //
 // It has no semantics of its own: whatever it decodes, sigs.k8s.io/json decodes from the same text to the same value,
 // and it refuses all other text. There are three exceptions, all of text that API servers write: a far quantity (package
-// quantities), for which sigs.k8s.io/json takes up to hours, a time that is before the year 0 or
-// after the year 9999 in UTC, as 9999-12-31T23:59:59-01:00 is, and an object of the largest depth in a review, which is deeper by itself.
+// quantities), for which sigs.k8s.io/json takes up to hours, a time that is before the year 0 or after the year 9999 in UTC,
+// as 9999-12-31T23:59:59-01:00 is, and a review with an object of the largest depth, which is deeper than its object.
 //
 // Plain text has no duplicate fields, no invalid UTF-8, no surrogate pairs, no escaped field names, and integers without
 // exponents. All text that API servers write is plain (TestEveryKindFromProtobufIsPlain in package patch). The caller passes

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -108,6 +109,21 @@ func TestPanicIsADenial(t *testing.T) {
 	if got := s.counts(t)["postern_webhook_panics_total mutate /pods"]; got != 1 {
 		t.Errorf("Got %v panics counted, want 1", got)
 	}
+}
+
+// TestServiceThatEndsItsGoroutine has a service that returns nothing. The request is answered, and what it held is given back.
+func TestServiceThatEndsItsGoroutine(t *testing.T) {
+	s := serveLimited(t, router.Limits{Requests: 4, Bytes: 64 << 20}, service(func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		goruntime.Goexit()
+		return nil
+	}))
+	for range 8 {
+		a := s.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(review(t, "u-1")))
+		if a.code != http.StatusInternalServerError || !strings.Contains(a.body, "returned no response") {
+			t.Fatalf("Got %d %s, want 500", a.code, a.body)
+		}
+	}
+	await(t, func() bool { n, held := inFlight(t, s); return n == 0 && held == 0 })
 }
 
 // TestPanicBeforeTheService has funcs that panic before the service is called. The memory and the slot of the request must be

@@ -226,18 +226,21 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 	}
 	done := make(chan result)
 	go func() {
-		reserveStack(0)
 		var r result
+		// Deferred, because an AdmitFunc may end its goroutine.
+		defer func() {
+			held.endDecision()
+			select {
+			case done <- r: // The receiver uses the lease from here on.
+			case <-ctx.Done():
+				held.release()
+			}
+		}()
+		reserveStack(0)
 		r.err = h.guard(ctx, func() error {
 			r.resp = h.admit(ctx, ar)
 			return nil
 		})
-		held.endDecision()
-		select {
-		case done <- r: // The receiver uses the lease from here on.
-		case <-ctx.Done():
-			held.release()
-		}
 	}()
 	select {
 	case r := <-done:
