@@ -218,6 +218,10 @@ func run(t *testing.T) exported {
 			_, _ = io.WriteString(w, `{"gitVersion":"v1.37.1"}`)
 			return
 		}
+		if strings.HasPrefix(req.URL.Path, "/apis/node.k8s.io/") {
+			http.Error(w, "an outage", http.StatusInternalServerError)
+			return
+		}
 		http.NotFound(w, req)
 	}))
 	t.Cleanup(api.Close)
@@ -236,7 +240,7 @@ func run(t *testing.T) exported {
 	own.scrape(t, all)
 	files := start(t, binary, "--kubeconfig="+kubeconfig, "--tls-cert-file="+filepath.Join(dir, "ca.crt"), "--tls-private-key-file="+filepath.Join(dir, "ca.key"))
 	files.post(t, `{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"c","image":"i"}]}}`, http.StatusOK)
-	files.post(t, `{"apiVersion":"v1","kind":"Pod","spec":1}`, http.StatusInternalServerError)
+	files.post(t, `{"apiVersion":"v1","kind":"Pod","spec":{"runtimeClassName":"away","containers":[{"name":"c","image":"i"}]}}`, http.StatusInternalServerError)
 	files.post(t, ``, http.StatusBadRequest)
 	files.scrape(t, all)
 	return all
@@ -257,7 +261,7 @@ func start(t *testing.T, binary string, args ...string) *process {
 	}
 	t.Cleanup(func() { log.Close() })
 	args = append(args, "--bind-address=127.0.0.1", "--secure-port="+p.secure, "--health-bind-address=127.0.0.1:"+p.health,
-		"--webhook-url=https://127.0.0.1:"+p.secure, "--admission-control=AlwaysPullImages,AlwaysDeny", "--admission-control-config-file="+denials(t))
+		"--webhook-url=https://127.0.0.1:"+p.secure, "--admission-control=AlwaysPullImages,AlwaysDeny,RuntimeClass", "--admission-control-config-file="+denials(t))
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {

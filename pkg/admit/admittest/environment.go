@@ -27,7 +27,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/postern-dev/postern/internal/authorization"
-	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -110,8 +109,6 @@ func (c *Case) Environment() (*Environment, error) {
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
 	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
-	e.Client.PrependReactor("get", "*", refuseName)
-	e.Dynamic.PrependReactor("get", "*", refuseName)
 	for _, f := range c.Errors {
 		e.Client.PrependReactor(f.Verb, f.Resource, f.react)
 		e.Dynamic.PrependReactor(f.Verb, f.Resource, f.react)
@@ -126,16 +123,6 @@ func (c *Case) Environment() (*Environment, error) {
 		e.Config = e.Backend.config(textOf(c.Config))
 	}
 	return e, nil
-}
-
-// refuseName refuses to get an object whose name no object can have, with an error that is not NotFound, as a real client
-// or its connection does.
-func refuseName(action clienttesting.Action) (bool, runtime.Object, error) {
-	get, ok := action.(clienttesting.GetAction)
-	if !ok || names.CanExist(get.GetName()) {
-		return false, nil, nil
-	}
-	return true, nil, fmt.Errorf("invalid resource name %q", get.GetName())
 }
 
 // Close stops the backend. Informers are stopped by whoever started them.

@@ -12,13 +12,16 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
@@ -300,5 +303,27 @@ func TestAShortRequestOpensNoGate(t *testing.T) {
 	}
 	if s := remove(admittest.Context(t), t, h, c.pod(t), "alice"); s == nil || !strings.Contains(s.Message, "shards are left") {
 		t.Errorf("Got %v, want a refusal with the answer of the backend", s)
+	}
+}
+
+// TestNamesThatNothingHas has an eviction, and a pod on a node, with a name that a client refuses to look up. There is no such
+// pod, and no such node.
+func TestNamesThatNothingHas(t *testing.T) {
+	ctx := admittest.Context(t)
+	c := newCluster(t, newBackend(t).config(t, ""), thePod())
+	h := c.replica(t)
+	c.env.Client.PrependReactor("get", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		name := a.(clienttesting.GetAction).GetName()
+		return !names.CanExist(name), nil, errors.New("invalid resource name")
+	})
+	r := request("alice")
+	r.Operation, r.SubResource, r.Name = admissionv1.Create, "eviction", "%"
+	if err := h.Validate(ctx, &admit.Request{AdmissionRequest: r, Object: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "%", Namespace: "shop"}}}); err != nil {
+		t.Errorf("Got %v for an eviction, want that the API server finds no pod", err)
+	}
+	pod := thePod()
+	pod.Spec.NodeName = "a/b"
+	if s := remove(ctx, t, h, pod, "alice"); s != nil {
+		t.Errorf("Got %v for a pod whose node cannot exist, want that it is let go", s)
 	}
 }
