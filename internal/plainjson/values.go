@@ -1,7 +1,6 @@
 package plainjson
 
 import (
-	"fmt"
 	"math"
 	"reflect"
 	"strconv"
@@ -91,25 +90,25 @@ func (d *decoder) instant(c byte, to *time.Time, layout string) bool {
 		return false
 	}
 	at, err := time.Parse(layout, s)
-	if err != nil {
-		at, err = farTime(s, layout)
+	if ok = err == nil; !ok {
+		at, ok = farTime(s, layout)
 	}
 	*to = at.Local()
-	return err == nil
+	return ok
 }
 
 // farTime parses a time whose year has more than four digits, or a sign. API servers write such a time if a client sent
 // it as protobuf, where it is a number, or with a zone: 9999-12-31T23:59:59-01:00.
-func farTime(s, layout string) (time.Time, error) {
+func farTime(s, layout string) (time.Time, bool) {
 	n := strings.IndexByte(s[min(len(s), 1):], '-') + 1
 	year, err := strconv.Atoi(s[:n])
 	if err != nil || 0 <= year && year <= 9999 || year < -maxYear || year > maxYear {
-		return time.Time{}, fmt.Errorf("%q is no time", s)
+		return time.Time{}, false
 	}
 	// The calendar repeats after 400 years, so the same text with this year has the same errors.
 	near := 2000 + year%400
 	at, err := time.Parse(layout, strconv.Itoa(near)+s[n:])
-	return startOf(year).Add(at.Sub(startOf(near))), err
+	return startOf(year).Add(at.Sub(startOf(near))), err == nil
 }
 
 // maxYear is the year up to which a time in seconds reaches.

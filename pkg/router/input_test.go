@@ -16,14 +16,28 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
+// padded returns a body of n bytes.
+func padded(body []byte, n int) []byte {
+	return append(bytes.Clone(body), bytes.Repeat([]byte(" "), n-len(body))...)
+}
+
+// within returns a review with the request.
+func within(request string) []byte {
+	return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":` + request + `}`)
+}
+
+// nested returns arrays in each other.
+func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+
+// lengths are the ways to send a body: with its length, and in chunks.
+var lengths = map[string]func([]byte) io.Reader{
+	"":           func(b []byte) io.Reader { return bytes.NewReader(b) },
+	" in chunks": func(b []byte) io.Reader { return io.MultiReader(bytes.NewReader(b)) },
+}
+
 func TestBodies(t *testing.T) {
 	s := serve(t, service(allow))
 	full := review(t, "u-1")
-	padded := func(n int) []byte { return append(full, bytes.Repeat([]byte(" "), n-len(full))...) }
-	within := func(request string) []byte {
-		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":` + request + `}`)
-	}
-	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, c := range []struct {
 		name string
 		body []byte
@@ -31,9 +45,9 @@ func TestBodies(t *testing.T) {
 		want string
 	}{
 		{"a review", full, 200, ""},
-		{"the largest", padded(router.MaxBodyBytes), 200, ""},
+		{"the largest", padded(full, router.MaxBodyBytes), 200, ""},
 		{"too large, without a uid", bytes.Repeat([]byte(" "), router.MaxBodyBytes+1), 413, "larger than the 26214400 bytes"},
-		{"too large, with a uid that is far behind", append(bytes.Repeat([]byte(" "), 2000), padded(router.MaxBodyBytes)...), 413, "larger than the 26214400 bytes"},
+		{"too large, with a uid that is far behind", append(bytes.Repeat([]byte(" "), 2000), padded(full, router.MaxBodyBytes)...), 413, "larger than the 26214400 bytes"},
 		{"a large old object", within(`{"uid":"u-1","oldObject":{"a":"` + strings.Repeat("x", 12<<20) + `"}}`), 200, ""},
 		{"a uid that is none", within(`{"uid":{"uid":"u-1"},"dryRun":7}`), 400, "not an AdmissionReview"},
 		{"a uid of something else", within(`{"options":{"uid":"u-1"},"dryRun":7}`), 400, "not an AdmissionReview"},
@@ -56,10 +70,7 @@ func TestBodies(t *testing.T) {
 		{"nested deeply", within(`{"uid":"u-1","object":{"a":` + nested(9000) + `}}`), 200, ""},
 		{"not UTF-8 in the object", within("{\"uid\":\"u-1\",\"object\":{\"a\":\"\xff\xfe\"}}"), 200, ""},
 	} {
-		for chunked, length := range map[string]func([]byte) io.Reader{
-			"":           func(b []byte) io.Reader { return bytes.NewReader(b) },
-			" in chunks": func(b []byte) io.Reader { return io.MultiReader(bytes.NewReader(b)) },
-		} {
+		for chunked, length := range lengths {
 			t.Run(c.name+chunked, func(t *testing.T) {
 				a := s.send(t, http.MethodPost, "/pods/mutate", length(c.body))
 				if a.code != c.code || !strings.Contains(a.body, c.want) {
@@ -78,19 +89,14 @@ func TestBodies(t *testing.T) {
 func TestBodiesOfUsersAreDenied(t *testing.T) {
 	s := serve(t, service(allow))
 	full := review(t, "u-1")
-	padded := func(n int) []byte { return append(full, bytes.Repeat([]byte(" "), n-len(full))...) }
-	within := func(request string) []byte {
-		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":` + request + `}`)
-	}
-	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, c := range []struct {
 		name string
 		body []byte
 		code int32
 		want string
 	}{
-		{"a byte too large", padded(router.MaxBodyBytes + 1), 413, "larger than the 26214400 bytes"},
-		{"far too large", padded(3 * router.MaxBodyBytes), 413, "larger than the 26214400 bytes"},
+		{"a byte too large", padded(full, router.MaxBodyBytes+1), 413, "larger than the 26214400 bytes"},
+		{"far too large", padded(full, 3*router.MaxBodyBytes), 413, "larger than the 26214400 bytes"},
 		{"half of one", full[:len(full)/2], 400, "not an AdmissionReview"},
 		{"two of them", append(bytes.Clone(full), full...), 400, "not an AdmissionReview"},
 		{"something after it", append(bytes.Clone(full), "x"...), 400, "not an AdmissionReview"},
@@ -100,23 +106,25 @@ func TestBodiesOfUsersAreDenied(t *testing.T) {
 		{"an error as long as the body", within(`{"uid":"u-1","dryRun":` + strings.Repeat("1", 1<<20) + `}`), 400, "not an AdmissionReview"},
 		{"members before the uid", within(`{"name":"n","options":{"uid":"u-2","a":[{}]},"uid":"u-1","dryRun":7}`), 400, "not an AdmissionReview"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			a := s.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(c.body))
-			if a.code != http.StatusOK {
-				t.Fatalf("Got %d %.200s, want an answer", a.code, a.body)
-			}
-			got := response(t, a, "u-1")
-			if len(got.Result.Message) > 2000 {
-				t.Errorf("Got a message of %d bytes", len(got.Result.Message))
-			}
-			if got.Allowed || got.Result.Code != c.code || !strings.Contains(got.Result.Message, c.want) {
-				t.Errorf("Got %+v, want a denial with the code %d and %q", got, c.code, c.want)
-			}
-		})
+		for chunked, length := range lengths {
+			t.Run(c.name+chunked, func(t *testing.T) {
+				a := s.send(t, http.MethodPost, "/pods/mutate", length(c.body))
+				if a.code != http.StatusOK {
+					t.Fatalf("Got %d %.200s, want an answer", a.code, a.body)
+				}
+				got := response(t, a, "u-1")
+				if len(got.Result.Message) > 2000 {
+					t.Errorf("Got a message of %d bytes", len(got.Result.Message))
+				}
+				if got.Allowed || got.Result.Code != c.code || !strings.Contains(got.Result.Message, c.want) {
+					t.Errorf("Got %+v, want a denial with the code %d and %q", got, c.code, c.want)
+				}
+			})
+		}
 	}
 	counts := s.counts(t)
-	if got := counts["postern_webhook_rejected_bodies_total mutate too_large /pods"]; got != 2 {
-		t.Errorf("Got %v bodies counted as too large, want 2", got)
+	if got := counts["postern_webhook_rejected_bodies_total mutate too_large /pods"]; got != 4 {
+		t.Errorf("Got %v bodies counted as too large, want 4", got)
 	}
 }
 
