@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -141,17 +139,9 @@ func TestLargeEventsAreCounted(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
 	ns := c.Namespace(t)
-	file := filepath.Join(t.TempDir(), "admission.yaml")
-	const config = `apiVersion: apiserver.config.k8s.io/v1
-kind: AdmissionConfiguration
-plugins:
-- name: EventRateLimit
-  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: SourceAndObject, qps: 1, burst: 2}]}
-`
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := c.StartPostern(t, e2e.Options{Plugins: []string{"EventRateLimit"}, Flags: []string{"--admission-control-config-file=" + file}})
+	const limit = `- name: EventRateLimit
+  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: SourceAndObject, qps: 1, burst: 2}]}`
+	p := c.StartPostern(t, e2e.Options{Plugins: []string{"EventRateLimit"}, Flags: []string{configured(t, limit)}})
 	events := inProtobuf(t, c).CoreV1().Events(ns)
 	send := func(ctx context.Context, object, message string) error {
 		_, err := events.Create(ctx, &corev1.Event{

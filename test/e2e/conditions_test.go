@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -67,7 +65,7 @@ func TestMatchConditions(t *testing.T) {
 // countsCalls runs a plugin and sends the requests. The first request matches the match conditions of the plugin.
 func (w *world) countsCalls(t *testing.T, plugin string, requests []sent) {
 	t.Helper()
-	p := w.StartPostern(t, e2e.Options{Plugins: []string{plugin}, Flags: []string{"--admission-control-config-file=" + configurations(t)}})
+	p := w.StartPostern(t, e2e.Options{Plugins: []string{plugin}, Flags: []string{configured(t, configurations)}})
 	called := func() int { return int(p.Metric(t, "postern_webhook_requests_total")) }
 	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
 		if err := requests[0].send(ctx); called() == 0 {
@@ -92,23 +90,11 @@ func (w *world) countsCalls(t *testing.T, plugin string, requests []sent) {
 	}
 }
 
-// configurations returns the path of the configuration of the plugins that do nothing without a configuration.
-func configurations(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "admission.yaml")
-	const text = `apiVersion: apiserver.config.k8s.io/v1
-kind: AdmissionConfiguration
-plugins:
-- name: EventRateLimit
+// configurations are those of the plugins that do nothing without a configuration.
+const configurations = `- name: EventRateLimit
   configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 100, burst: 100}]}
 - name: NamespaceLifecycle
-  configuration: {immortalNamespaces: [forever]}
-`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
+  configuration: {immortalNamespaces: [forever]}`
 
 // letAliceTouchCertificates grants alice the RBAC permissions for certificate signing requests, but no permission for
 // any signer.

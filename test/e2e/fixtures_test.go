@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"os"
+	"path/filepath"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -17,6 +19,17 @@ import (
 
 	"github.com/postern-dev/postern/test/controlplane"
 )
+
+// configured returns the flag of a file with the configurations of plugins, a list in YAML.
+func configured(t *testing.T, plugins string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "admission.yaml")
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" + plugins + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "--admission-control-config-file=" + file
+}
 
 func service(name string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{

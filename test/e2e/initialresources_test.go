@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,12 +22,7 @@ import (
 // estimating returns the options of a Postern that runs only InitialResources.
 func estimating(t *testing.T, configuration string, flags ...string) e2e.Options {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "admission.yaml")
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: InitialResources\n  configuration: " + configuration + "\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return e2e.Options{Plugins: []string{"InitialResources"}, Flags: append(flags, "--admission-control-config-file="+file)}
+	return e2e.Options{Plugins: []string{"InitialResources"}, Flags: append(flags, configured(t, "- {name: InitialResources, configuration: "+configuration+"}"))}
 }
 
 // requested returns an error unless the pod requests these resources, which the annotation describes.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -239,14 +237,9 @@ func TestPodPresetsOfTheOldGroup(t *testing.T) {
 	// Another test must not see the definition.
 	c := suite.Start(t, controlplane.Options{})
 	ns := c.Namespace(t)
-	config := filepath.Join(t.TempDir(), "admission.yaml")
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: PodPreset, configuration: {legacyAPIGroup: true}}]\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	c.Apply(t, strings.ReplaceAll(database, "NAMESPACE", ns))
 	// Postern is ready without the old group.
-	p := c.StartPostern(t, e2e.Options{Plugins: []string{"PodPreset"}, Flags: []string{"--admission-control-config-file=" + config}})
+	p := c.StartPostern(t, e2e.Options{Plugins: []string{"PodPreset"}, Flags: []string{configured(t, "- {name: PodPreset, configuration: {legacyAPIGroup: true}}")}})
 	pods := c.Admin.CoreV1().Pods(ns)
 	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
 		return hasPreset(pods.Create(ctx, selected("called"), dryRun()))

@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -25,13 +23,8 @@ const enforceLabel = "pod-security.kubernetes.io/enforce"
 // podSecurity returns the options of a Postern that runs PodSecurity with the given fields of its configuration.
 func podSecurity(t *testing.T, fields string) e2e.Options {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "admission.yaml")
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration: " +
-		"{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration" + fields + "}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return e2e.Options{Plugins: []string{"PodSecurity"}, Flags: []string{"--admission-control-config-file=" + file}}
+	plugins := "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration" + fields + "}}"
+	return e2e.Options{Plugins: []string{"PodSecurity"}, Flags: []string{configured(t, plugins)}}
 }
 
 // withoutPodSecurity starts a control plane whose API server does not run PodSecurity itself.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +40,7 @@ var withoutQuota = []string{"--disable-admission-plugins=ResourceQuota"}
 func TestQuotaIsCharged(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: withoutQuota})
-	startQuotaReplicas(t, c, "--api-server-plugins=none", "--admission-control-config-file="+quotaConfiguration(t, "charge"))
+	startQuotaReplicas(t, c, "--api-server-plugins=none", charging(t))
 	t.Run("a dry run charges nothing", func(t *testing.T) { checkQuotaDryRun(t, c) })
 	t.Run("custom resources", func(t *testing.T) { checkQuotaOfCustomResources(t, c) })
 }
@@ -54,7 +52,7 @@ func TestQuotaIsChargedByThreeReplicas(t *testing.T) {
 	t.Parallel()
 	suite.Alone(t)
 	c := suite.Start(t, controlplane.Options{ControllerManager: true, APIServerFlags: withoutQuota})
-	replicas := startQuotaReplicas(t, c, "--api-server-plugins=none", "--admission-control-config-file="+quotaConfiguration(t, "charge"))
+	replicas := startQuotaReplicas(t, c, "--api-server-plugins=none", charging(t))
 
 	t.Run("exactly what the quota allows", func(t *testing.T) {
 		q := newQuota(t, c, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(quotaPods, resource.DecimalSI)})
@@ -95,20 +93,11 @@ func TestQuotaIsCheckedBesideTheAPIServer(t *testing.T) {
 	}
 }
 
-// quotaConfiguration returns the path of a configuration with a mode of ResourceQuota.
-func quotaConfiguration(t *testing.T, mode string) string {
+// charging returns the flag of a configuration with which ResourceQuota charges.
+func charging(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "admission.yaml")
-	text := `apiVersion: apiserver.config.k8s.io/v1
-kind: AdmissionConfiguration
-plugins:
-- name: ResourceQuota
-  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, mode: ` + mode + `}
-`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return configured(t, `- name: ResourceQuota
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, mode: charge}`)
 }
 
 // startQuotaReplicas starts three replicas with ResourceQuota behind a balancer, and waits until the API server calls

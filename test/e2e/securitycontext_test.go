@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -130,18 +128,8 @@ func TestSecurityContextDeny(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Adding an ephemeral container without the field: %v", err)
 		}
-		config := filepath.Join(t.TempDir(), "admission.yaml")
-		const text = `apiVersion: apiserver.config.k8s.io/v1
-kind: AdmissionConfiguration
-plugins:
-- name: SecurityContextDeny
-  configuration: {includeEphemeralContainers: true}
-`
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 		p.Stop(t)
-		c.StartPostern(t, e2e.Options{Plugins: []string{"SecurityContextDeny"}, Flags: []string{"--admission-control-config-file=" + config}})
+		c.StartPostern(t, e2e.Options{Plugins: []string{"SecurityContextDeny"}, Flags: []string{configured(t, "- {name: SecurityContextDeny, configuration: {includeEphemeralContainers: true}}")}})
 		e2e.Eventually(t, settleBound, "an ephemeral container is denied", func(ctx context.Context) error {
 			_, err := pods.UpdateEphemeralContainers(ctx, "plain", debugging(plain), metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			return deniedField(err, "plain", "SecurityContext.RunAsUser")
