@@ -63,13 +63,13 @@ func (h *half) write(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if len(body) <= largeAnswer {
-		_, err := w.Write(body) //nolint:gosec // it is JSON, and the content type says so
+		_, err := w.Write(body)
 		return err
 	}
 	// If the connection does not support deadlines, the timeouts of the server apply.
 	conn := http.NewResponseController(w)
 	_ = conn.SetWriteDeadline(time.Now().Add(h.router.limits.readTimeout()))
-	if _, err := w.Write(body); err != nil { //nolint:gosec // it is JSON, and the content type says so
+	if _, err := w.Write(body); err != nil {
 		return err
 	}
 	if err := conn.Flush(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
