@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/internal/backend"
+	"github.com/postern-dev/postern/internal/typed"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -135,7 +136,7 @@ func decode[T any](u *unstructured.Unstructured, err error) (*T, error) {
 		return nil, err
 	}
 	out := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+	if err := typed.From(u, out); err != nil {
 		return nil, fmt.Errorf("decoding %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return out, nil

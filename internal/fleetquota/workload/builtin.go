@@ -3,7 +3,6 @@ package workload
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 
@@ -14,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/postern-dev/postern/internal/typed"
 )
 
 // typedOf converts a cached object into its type of k8s.io/api.
@@ -22,24 +23,10 @@ func typedOf(kind *Kind, u *unstructured.Unstructured) (runtime.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a %s: %w", kind.Kind, err)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(unmanaged(u), obj); err != nil {
+	if err := typed.From(u, obj); err != nil {
 		return nil, fmt.Errorf("decoding a %s: %w", kind.Kind, err)
 	}
 	return obj, nil
-}
-
-// unmanaged returns the content of an object without its managed fields. They have no part in its usage, and users write times
-// into them that cannot be decoded, such as one after the year 9999.
-func unmanaged(u *unstructured.Unstructured) map[string]any {
-	metadata, ok := u.Object["metadata"].(map[string]any)
-	if !ok {
-		return u.Object
-	}
-	out := maps.Clone(u.Object)
-	metadata = maps.Clone(metadata)
-	delete(metadata, "managedFields")
-	out["metadata"] = metadata
-	return out
 }
 
 // content describes the pods of an object.

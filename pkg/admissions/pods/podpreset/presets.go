@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/postern-dev/postern/internal/quantities"
+	"github.com/postern-dev/postern/internal/typed"
 	"github.com/postern-dev/postern/pkg/admit"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
@@ -67,7 +67,7 @@ func compile(u *unstructured.Unstructured) *preset {
 	// API servers do not parse the quantities of custom resources.
 	if path := quantities.In(u.Object["spec"]); path != "" {
 		p.err = fmt.Errorf("%s: %w", path, quantities.ErrFar)
-	} else if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &p.PodPreset); err != nil {
+	} else if err := typed.From(u, &p.PodPreset); err != nil {
 		p.PodPreset, p.err = settingsv1alpha1.PodPreset{}, fmt.Errorf("decoding: %w", err)
 	} else if p.selector, err = metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
 		p.err = fmt.Errorf("label selector conversion failed: %w", err)

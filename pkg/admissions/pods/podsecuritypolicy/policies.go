@@ -8,10 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/postern-dev/postern/internal/typed"
 	"github.com/postern-dev/postern/pkg/admit"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
@@ -44,10 +44,9 @@ func decoded(obj any) (any, error) {
 // pod satisfies such a policy. With an error instead, the cache would keep an older version of the policy.
 func decode(u *unstructured.Unstructured) *policyv1.PodSecurityPolicy {
 	p := &policyv1.PodSecurityPolicy{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p); err != nil {
+	if err := typed.From(u, p); err != nil {
 		p = &policyv1.PodSecurityPolicy{ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}}
 	}
-	p.ManagedFields = nil
 	return p
 }
 

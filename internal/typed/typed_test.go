@@ -1,0 +1,33 @@
+package typed_test
+
+import (
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/postern-dev/postern/internal/typed"
+)
+
+func TestFrom(t *testing.T) {
+	object := func() map[string]any {
+		return map[string]any{"metadata": map[string]any{"name": "a", "managedFields": []any{map[string]any{"time": "10000-01-01T00:00:00Z"}}}}
+	}
+	u := &unstructured.Unstructured{Object: object()}
+	var got corev1.ConfigMap
+	if err := typed.From(u, &got); err != nil || got.Name != "a" || got.ManagedFields != nil {
+		t.Errorf("Got %+v and the error %v", got, err)
+	}
+	if !reflect.DeepEqual(u.Object, object()) {
+		t.Errorf("The object was changed: %v", u.Object)
+	}
+	for _, content := range []map[string]any{{}, {"metadata": map[string]any{"name": "a"}}} {
+		if err := typed.From(&unstructured.Unstructured{Object: content}, &got); err != nil {
+			t.Errorf("%v: %v", content, err)
+		}
+	}
+	if err := typed.From(&unstructured.Unstructured{Object: map[string]any{"data": 1}}, &got); err == nil {
+		t.Error("Got no error for a field of another type")
+	}
+}
