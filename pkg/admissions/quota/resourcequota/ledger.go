@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
-	engine "k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 
@@ -121,7 +120,7 @@ func (l *ledger) fit(quotas []corev1.ResourceQuota, batch []*turn) []*turn {
 			// That there is a quota for the limited resources has been checked with all quotas.
 			mine, limited = named(quotas, d.owed), nil
 		}
-		after, err := engine.CheckRequest(mine, d.attributes, d.evaluator, limited)
+		after, err := checkRequest(mine, d.attributes, d.evaluator, limited)
 		if err != nil {
 			t.Finish(err)
 			continue

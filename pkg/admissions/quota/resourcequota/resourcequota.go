@@ -99,10 +99,10 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	}
 	evaluator := usage.For(gr, p.features, p.clock, devices)
 	if p.config.Mode == modeLimited {
-		_, err := engine.CheckRequest(unlimited(quotas), unchecked{a}, coverage{evaluator}, p.limited)
+		_, err := checkRequest(unlimited(quotas), unchecked{a}, coverage{evaluator}, p.limited)
 		return denial(r, err)
 	}
-	after, err := engine.CheckRequest(quotas, a, evaluator, p.limited)
+	after, err := checkRequest(quotas, a, evaluator, p.limited)
 	switch {
 	case err != nil:
 		return denial(r, err)
@@ -126,10 +126,23 @@ func attributesOf(r *admit.Request) admission.Attributes {
 		schema.GroupVersionResource(r.Resource), r.SubResource, admission.Operation(r.Operation), nil, r.IsDryRun(), nil)
 }
 
-// denial makes a denial of an error of the quota engine that is a verdict. Other errors are failures.
+// engineError is an error of the quota engine that is no Status, such as one about a scope of a quota. The engine asks
+// nobody, so users wrote what it cannot decide about. In kube-apiserver such an error is a denial with code 500.
+type engineError struct{ error }
+
+// checkRequest returns the quotas as they are after the request. An error is a denial: a Status or an engineError.
+func checkRequest(quotas []corev1.ResourceQuota, a admission.Attributes, evaluator quotav1.Evaluator, limited []resourcequotaapi.LimitedResource) ([]corev1.ResourceQuota, error) {
+	after, err := engine.CheckRequest(quotas, a, evaluator, limited)
+	if _, ok := err.(apierrors.APIStatus); err != nil && !ok {
+		return nil, engineError{err}
+	}
+	return after, err
+}
+
+// denial makes a denial of an error of checkRequest. Other errors are failures.
 func denial(r *admit.Request, err error) error {
-	if uncovered, ok := errors.AsType[*usage.UncoveredScopesError](err); ok {
-		return admit.ForbiddenAs(r, uncovered)
+	if e, ok := errors.AsType[engineError](err); ok {
+		return admit.ForbiddenAs(r, e.error)
 	}
 	if _, ok := err.(apierrors.APIStatus); ok {
 		return admit.Deny(err)

@@ -72,17 +72,6 @@ func alias(gr schema.GroupResource) corev1.ResourceName {
 	}
 }
 
-// UncoveredScopesError says that the administrator requires a quota for the scopes of an object, and there is none. It
-// is a denial.
-type UncoveredScopesError struct {
-	Scopes []corev1.ScopedResourceSelectorRequirement
-}
-
-// Error implements error in the words of kube-apiserver.
-func (e *UncoveredScopesError) Error() string {
-	return fmt.Sprintf("insufficient quota to match these scopes: %v", e.Scopes)
-}
-
 // base has the methods that most evaluators have in common.
 type base struct{}
 
@@ -121,8 +110,7 @@ func matching(obj runtime.Object, scopes []corev1.ScopedResourceSelectorRequirem
 	return out, nil
 }
 
-// uncovered returns an UncoveredScopesError if no quota has the name of one of the limited scopes. The quota engine
-// would otherwise make an error of the scopes that nobody could tell from a failure.
+// uncovered returns an error if no quota has the name of one of the limited scopes: the administrator requires one.
 func uncovered(limited, covered []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
 	names := map[corev1.ResourceQuotaScope]bool{}
 	for _, scope := range covered {
@@ -135,7 +123,7 @@ func uncovered(limited, covered []corev1.ScopedResourceSelectorRequirement) ([]c
 		}
 	}
 	if len(out) > 0 {
-		return nil, &UncoveredScopesError{Scopes: out}
+		return nil, fmt.Errorf("insufficient quota to match these scopes: %v", out)
 	}
 	return nil, nil
 }
