@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/authorization"
@@ -111,7 +112,13 @@ func (e *enforcement) questions(ctx context.Context, r *admit.Request, owners []
 			return out, err
 		}
 		for _, m := range mappings {
-			a := finalizers(m.Resource.Group, m.Resource.Version, m.Resource.Resource, ref.Name)
+			name := ref.Name
+			if len(name) > validation.DNS1123SubdomainMaxLength {
+				// No object has it, and its user must not choose that the question is too large for the API server. Who
+				// may finalize such an owner may finalize all.
+				name = ""
+			}
+			a := finalizers(m.Resource.Group, m.Resource.Version, m.Resource.Resource, name)
 			if m.Scope.Name() == meta.RESTScopeNameNamespace {
 				a.Namespace = r.Namespace
 			}
