@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -253,5 +255,22 @@ func TestMeasure(t *testing.T) {
 	recorded, err := os.ReadFile(filepath.Join(cmd.Dir, "bin", "times", "cpu"))
 	if got := strings.Count(string(recorded), "\n"); err != nil || got != 4 {
 		t.Errorf("Got %v and %d records, want 4: one of each program that ran", err, got)
+	}
+}
+
+// TestASignalAtTheEndIsNotLost has a command that ends at the moment of a signal, as make does if both get it.
+func TestASignalAtTheEndIsNotLost(t *testing.T) {
+	kept := make(chan os.Signal, 100) // without it, the signal would end the test
+	signal.Notify(kept, syscall.SIGTERM)
+	defer signal.Stop(kept)
+	for i := range 100 {
+		var interrupted atomic.Bool
+		cmd := exec.Command("sh", "-c", "kill -TERM $PPID")
+		if _, err := foreground(cmd, syscall.SIGTERM, &interrupted); err != nil {
+			t.Fatal(err)
+		}
+		if !interrupted.Load() {
+			t.Fatalf("The signal of command %d was lost", i+1)
+		}
 	}
 }

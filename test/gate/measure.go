@@ -95,23 +95,29 @@ func foreground(cmd *exec.Cmd, orphaned syscall.Signal, interrupted *atomic.Bool
 	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if interrupted != nil {
-					interrupted.Store(true)
-					s = syscall.SIGTERM
-				}
-				_ = cmd.Process.Signal(s)
-			case <-ended:
-				return
-			}
+	pass := func(s os.Signal) {
+		if interrupted != nil {
+			interrupted.Store(true)
+			s = syscall.SIGTERM
 		}
-	}()
-	err := cmd.Wait()
+		_ = cmd.Process.Signal(s)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	for running := true; running; {
+		select {
+		case s := <-signals:
+			pass(s)
+		case err = <-ended:
+			running = false
+		}
+	}
+	// The command may have ended by the same signal. After Stop, all signals that came are in the channel.
+	signal.Stop(signals)
+	for range len(signals) {
+		pass(<-signals)
+	}
 	var failed *exec.ExitError
 	if !errors.As(err, &failed) {
 		return 0, err

@@ -19,7 +19,7 @@ var (
 )
 
 // seedsInTurn is the number of fleets that are simulated one after the other. Each processor simulates one at a time.
-const seedsInTurn = 25
+const seedsInTurn = 10
 
 // randomSetting returns a fleet with many faults. Most fleets are small, because a race needs few clusters and much
 // contention. Each hundredth fleet is large, and each thousandth one has thousands of clusters.
