@@ -16,9 +16,12 @@ import (
 const anyPod = `
 apiVersion: policy.postern.dev/v1
 kind: PodSecurityPolicy
-metadata: {name: any-pod}
+metadata:
+  name: any-pod
+  annotations: {seccomp.security.alpha.kubernetes.io/allowedProfileNames: "*"}
 spec:
   privileged: true
+  allowedUnsafeSysctls: ["*"]
   allowedCapabilities: ["*"]
   volumes: ["*"]
   hostNetwork: true
