@@ -221,7 +221,7 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 
 // fill calls f with the largest of a few numbers of items for which the object is not too large.
 func fill(object reflect.Value, f func(n int)) {
-	sized, ok := object.Addr().Interface().(interface{ Size() int })
+	sized, ok := reflect.TypeAssert[interface{ Size() int }](object.Addr())
 	for n := many; ; n /= 2 {
 		f(n)
 		if !ok || n == 0 || sized.Size() <= maxBytes {
@@ -294,14 +294,32 @@ func edgesOf(t reflect.Type) ([]edge, bool) {
 
 // texts are strings that are hard to decode, to compare or to keep, and strings as long as names, labels and values may be.
 var texts = []edge{
-	{"no text", ""}, {"a space", " "}, {"an upper-case letter", "A"}, {"a dash", "-"}, {"a path", "../../a"}, {"a star", "*"}, {"a name of two parts", "a.example.com/b"},
-	{"63 characters", strings.Repeat("a", 63)}, {"64 characters", strings.Repeat("a", 64)},
-	{"253 characters", strings.Repeat(strings.Repeat("a", 62)+".", 4) + "a"}, {"254 characters", strings.Repeat("a", 254)},
-	{"a quantity of 70 digits", strings.Repeat("9", 70)}, {"the digits of the smallest integer", "-9223372036854775808"}, {"a large exponent", "1e9999999999"},
-	{"a time after the year 9999", "9999-12-31T23:59:59-01:00"}, {"a time before the year 0", "0000-01-01T00:00:00+01:00"},
-	{"JSON", `{"a":[-0.0,1e400,"\ud800"]}`}, {"10,000 brackets", strings.Repeat("[", 10_000)}, {"quotes", `"'\`},
-	{"a null character", "\x00"}, {"a line end", "a\nb\r\n"}, {"invalid UTF-8", "\xff"}, {"a line separator", "\u2028<>&"}, {"an expansion", "$(A)${B}%s"},
-	{"300,000 control characters", strings.Repeat("\x01", 300_000)}, {"1,250,000 escapes", strings.Repeat("<", 1_250_000)},
+	{"no text", ""},
+	{"a space", " "},
+	{"an upper-case letter", "A"},
+	{"a dash", "-"},
+	{"a path", "../../a"},
+	{"a star", "*"},
+	{"a name of two parts", "a.example.com/b"},
+	{"63 characters", strings.Repeat("a", 63)},
+	{"64 characters", strings.Repeat("a", 64)},
+	{"253 characters", strings.Repeat(strings.Repeat("a", 62)+".", 4) + "a"},
+	{"254 characters", strings.Repeat("a", 254)},
+	{"a quantity of 70 digits", strings.Repeat("9", 70)},
+	{"the digits of the smallest integer", "-9223372036854775808"},
+	{"a large exponent", "1e9999999999"},
+	{"a time after the year 9999", "9999-12-31T23:59:59-01:00"},
+	{"a time before the year 0", "0000-01-01T00:00:00+01:00"},
+	{"JSON", `{"a":[-0.0,1e400,"\ud800"]}`},
+	{"10,000 brackets", strings.Repeat("[", 10_000)},
+	{"quotes", `"'\`},
+	{"a null character", "\x00"},
+	{"a line end", "a\nb\r\n"},
+	{"invalid UTF-8", "\xff"},
+	{"a line separator", "\u2028<>&"},
+	{"an expansion", "$(A)${B}%s"},
+	{"300,000 control characters", strings.Repeat("\x01", 300_000)},
+	{"1,250,000 escapes", strings.Repeat("<", 1_250_000)},
 }
 
 var bytes = []edge{{"no bytes", []byte{}}, {"invalid UTF-8", []byte("\xff\x00")}, {"1,000,000 bytes", make([]byte, 1_000_000)}}
@@ -334,8 +352,11 @@ func times(of func(time.Time) any) (out []edge) {
 
 func intOrStrings() []edge {
 	out := []edge{
-		{"the smallest integer", intstr.FromInt32(math.MinInt32)}, {"the largest integer", intstr.FromInt32(math.MaxInt32)},
-		{"0", intstr.FromInt32(0)}, {"101%", intstr.FromString("101%")}, {"neither", intstr.IntOrString{Type: 7, IntVal: 1, StrVal: "a"}},
+		{"the smallest integer", intstr.FromInt32(math.MinInt32)},
+		{"the largest integer", intstr.FromInt32(math.MaxInt32)},
+		{"0", intstr.FromInt32(0)},
+		{"101%", intstr.FromString("101%")},
+		{"neither", intstr.IntOrString{Type: 7, IntVal: 1, StrVal: "a"}},
 	}
 	for _, e := range texts {
 		out = append(out, edge{e.name, intstr.FromString(e.value.(string))})

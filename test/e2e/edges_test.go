@@ -77,7 +77,7 @@ func sendEdges(t *testing.T, perExample int) {
 	o.Flags = append(o.Flags, "--failure-policy=Fail")
 	p := startServing(t, c, o)
 	examples := edgeExamples(t, c)
-	chance := rand.New(rand.NewPCG(uint64(seed.First(t)), 0)) //nolint:gosec // chosen, so that a failure can be repeated
+	chance := rand.New(rand.NewPCG(uint64(seed.First(t)), 0))
 	var work sync.WaitGroup
 	jobs := make(chan func())
 	for range edgeWorkers {

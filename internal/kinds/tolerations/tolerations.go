@@ -9,23 +9,102 @@ import (
 )
 
 // Merge returns the tolerations of both lists without those that another toleration
-// covers. Merge changes neither list.
+// covers. Merge changes neither list. Users write long lists, so it takes a time that grows with their length, and not with
+// its square as upstream.
 //
 // Upstream: pkg/util/tolerations.
 func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(first, second)
+	covered, later := make([]bool, len(all)), longest{}
+	for i := range slices.Backward(all) {
+		covered[i] = later.another(&all[i])
+		later.add(&all[i])
+	}
 	var merged []corev1.Toleration
+	seen, before := map[value]bool{}, longest{}
 	for i, t := range all {
-		kept := slices.ContainsFunc(merged, func(o corev1.Toleration) bool { return Covers(o, t) })
-		// Of two equal tolerations Merge keeps the first.
-		later := slices.ContainsFunc(all[i+1:], func(o corev1.Toleration) bool {
-			return !equal(t, o) && Covers(o, t)
-		})
-		if !kept && !later {
+		if v := valueOf(t); !covered[i] && !seen[v] && !before.another(&t) {
 			merged = append(merged, t)
+			seen[v] = true
+			before.add(&all[i])
 		}
 	}
 	return merged
+}
+
+// value is a toleration that can be compared.
+type value struct {
+	toleration corev1.Toleration // without seconds
+	limited    bool
+	seconds    int64
+}
+
+func valueOf(t corev1.Toleration) value {
+	v := value{toleration: t}
+	v.toleration.TolerationSeconds = nil
+	if t.TolerationSeconds != nil {
+		v.limited, v.seconds = true, *t.TolerationSeconds
+	}
+	return v
+}
+
+// longest holds the two tolerations of each range of taints that tolerate them for the longest time. If one of the range
+// covers a toleration and is not equal to it, one of the two does.
+type longest map[taints][2]*corev1.Toleration
+
+// taints are what a toleration tolerates for some time.
+type taints struct {
+	key    string
+	effect corev1.TaintEffect
+	// all is true for all values of the key. Otherwise value is the only one.
+	all   bool
+	value string
+}
+
+func (l longest) add(t *corev1.Toleration) {
+	of := taints{key: t.Key, effect: t.Effect}
+	switch t.Operator {
+	case corev1.TolerationOpExists:
+		of.all = true
+	case corev1.TolerationOpEqual, "":
+		of.value = t.Value
+	default:
+		return // it covers no other one
+	}
+	two := l[of]
+	switch {
+	case two[0] == nil || longer(t, two[0]):
+		two = [2]*corev1.Toleration{t, two[0]}
+	case !equal(*t, *two[0]) && (two[1] == nil || longer(t, two[1])):
+		two[1] = t
+	}
+	l[of] = two
+}
+
+// longer reports whether a tolerates the same taints for a longer time than b.
+func longer(a, b *corev1.Toleration) bool {
+	if a.Effect != corev1.TaintEffectNoExecute || b.TolerationSeconds == nil {
+		return false
+	}
+	return a.TolerationSeconds == nil || *a.TolerationSeconds > *b.TolerationSeconds
+}
+
+// another reports whether one of the tolerations covers t and is not equal to it.
+func (l longest) another(t *corev1.Toleration) bool {
+	in := func(of taints) bool {
+		for _, o := range l[of] {
+			if o != nil && !equal(*o, *t) && Covers(*o, *t) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, effect := range []corev1.TaintEffect{"", t.Effect} {
+		if in(taints{key: t.Key, effect: effect, all: true}) || in(taints{effect: effect, all: true}) || in(taints{key: t.Key, effect: effect, value: t.Value}) {
+			return true
+		}
+	}
+	return false
 }
 
 // equal reports whether two tolerations are the same. Unlike Semantic.DeepEqual of Kubernetes it uses no reflection.
