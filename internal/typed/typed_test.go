@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -27,7 +28,15 @@ func TestFrom(t *testing.T) {
 			t.Errorf("%v: %v", content, err)
 		}
 	}
-	if err := typed.From(&unstructured.Unstructured{Object: map[string]any{"data": 1}}, &got); err == nil {
+	var deployment appsv1.Deployment
+	err := typed.From(&unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "a"},
+		"spec":     map[string]any{"replicas": int64(3), "template": map[string]any{"metadata": map[string]any{"creationTimestamp": "10000-01-01T00:00:00Z"}}},
+	}}, &deployment)
+	if err != nil || *deployment.Spec.Replicas != 3 || deployment.Spec.Template.CreationTimestamp.UTC().Year() != 10000 {
+		t.Errorf("Got %+v and the error %v", deployment, err)
+	}
+	if err := typed.From(&unstructured.Unstructured{Object: map[string]any{"data": int64(1)}}, &got); err == nil {
 		t.Error("Got no error for a field of another type")
 	}
 }
