@@ -67,8 +67,8 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		return admit.Deny(err)
-	case apierrors.IsInvalid(err):
-		// The name is not valid for a namespace.
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		// The name is not valid for a namespace, or a policy webhook denies it without a code.
 		return admit.Forbidden(r, err)
 	}
 	return fmt.Errorf("creating namespace %s: %w", r.Namespace, err)

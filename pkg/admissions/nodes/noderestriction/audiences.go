@@ -15,6 +15,15 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
+const (
+	// maxDriverVolumes is the largest number of volumes of a pod whose CSI drivers are looked up, with up to three requests
+	// each. No node attaches as many. Who creates a pod must not choose that the lookups take longer than the request.
+	maxDriverVolumes = 256
+	// maxAudience is the length in bytes up to which an access review asks for an audience. An API server refuses one of
+	// megabytes.
+	maxAudience = 64 << 10
+)
+
 // checkAudience denies a token for an audience that the pod does not request, unless the node is authorized
 // to request that audience. An empty list of audiences means the audience of the API server.
 func (n *nodeRestriction) checkAudience(ctx context.Context, r *admit.Request, audiences []string, pod *corev1.Pod) error {
@@ -29,6 +38,9 @@ func (n *nodeRestriction) checkAudience(ctx context.Context, r *admit.Request, a
 	known, err := n.hasAudience(ctx, r, pod, audience)
 	if known || err != nil {
 		return err
+	}
+	if len(audience) > maxAudience {
+		return deny(r, "%s is not authorized to request tokens for an audience of %d bytes", r.UserInfo.Username, len(audience))
 	}
 	decision, err := n.ask(ctx, r, "request-serviceaccounts-token-audience", audience, r.Name)
 	switch {
@@ -52,8 +64,16 @@ func (n *nodeRestriction) hasAudience(ctx context.Context, r *admit.Request, pod
 		return true, nil
 	}
 	var errs []error
+	lookedUp := 0
 	for i := range pod.Spec.Volumes {
-		has, err := n.driverHasAudience(ctx, pod, &pod.Spec.Volumes[i], audience)
+		v := &pod.Spec.Volumes[i]
+		if !mayHaveDriver(v) {
+			continue
+		}
+		if lookedUp++; lookedUp > maxDriverVolumes {
+			return false, deny(r, "error validating audience %q: the pod has more than %d volumes that may have a CSI driver", audience, maxDriverVolumes)
+		}
+		has, err := n.driverHasAudience(ctx, pod, v, audience)
 		if has {
 			return true, nil
 		}
@@ -87,6 +107,10 @@ func (n *nodeRestriction) driverHasAudience(ctx context.Context, pod *corev1.Pod
 		return false, err
 	}
 	return slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }), nil
+}
+
+func mayHaveDriver(v *corev1.Volume) bool {
+	return v.Ephemeral != nil || v.PersistentVolumeClaim != nil || v.CSI != nil || csitranslation.New().IsInlineMigratable(v)
 }
 
 // driverOf returns the name of the CSI driver of a volume, or "" if the volume has none. An in-tree volume

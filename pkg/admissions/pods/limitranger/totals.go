@@ -25,13 +25,19 @@ func (l *limitRanger) total(spec *corev1.PodSpec, of func(*corev1.ResourceRequir
 		if isSidecar(c) {
 			add(sum, of(&c.Resources))
 			add(sidecars, of(&c.Resources))
-			raise(highest, sidecars)
 			continue
 		}
-		meanwhile := corev1.ResourceList{}
-		add(meanwhile, of(&c.Resources))
-		add(meanwhile, sidecars)
-		raise(highest, meanwhile)
+		// What only the sidecars use is in the sum. Copying that for each init container takes seconds if users write
+		// thousands of resources.
+		for name, q := range of(&c.Resources) {
+			meanwhile := q.DeepCopy()
+			if of, ok := sidecars[name]; ok {
+				meanwhile.Add(of)
+			}
+			if has, ok := highest[name]; !ok || meanwhile.Cmp(has) > 0 {
+				highest[name] = meanwhile
+			}
+		}
 	}
 	raise(sum, highest)
 	if l.podLevel && spec.Resources != nil {
