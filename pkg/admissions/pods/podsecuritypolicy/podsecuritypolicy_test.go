@@ -3,6 +3,7 @@ package podsecuritypolicy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -192,6 +193,7 @@ func TestWhoIsAskedFor(t *testing.T) {
 		"the service account may":                 {account: "robot", allowed: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }, want: specs{account(ours)}},
 		"the user may":                            {account: "robot", allowed: func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.User == "alice" }, want: specs{account(ours), user(ours)}},
 		"there is no service account":             {want: specs{user(ours)}},
+		"no account can have the name":            {account: strings.Repeat("a", 254), allowed: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }, want: specs{user(ours)}},
 		"nobody may":                              {account: "robot", want: specs{account(ours), user(ours)}},
 		"nobody may, by the old groups neither":   {config: legacy, account: "robot", want: specs{account(ours), account("policy"), account("extensions"), user(ours), user("policy"), user("extensions")}},
 		"the service account may by an old group": {config: legacy, account: "robot", allowed: func(s authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Group == "policy" }, want: specs{account(ours), account("policy")}},
@@ -207,6 +209,35 @@ func TestWhoIsAskedFor(t *testing.T) {
 			}
 			if diff := cmp.Diff(p.asked, tc.want); diff != "" {
 				t.Errorf("The access reviews differ (- got, + want):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDenialsAreShort has pods with as many violations as fit into a request. A denial that names each of them with the whole
+// list takes gigabytes.
+func TestDenialsAreShort(t *testing.T) {
+	p := newPlugin(t, "", everybody, `{"apiVersion":"policy.postern.dev/v1","kind":"PodSecurityPolicy","metadata":{"name":"some"},"spec":{
+		"seLinux":{"rule":"RunAsAny"},"runAsUser":{"rule":"RunAsAny"},"fsGroup":{"rule":"RunAsAny"},
+		"supplementalGroups":{"rule":"MustRunAs","ranges":[{"min":1,"max":1}]}}}`)
+	p.sync(t)
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"groups": func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{SupplementalGroups: make([]int64, 100_000)}
+		},
+		"containers": func(s *corev1.PodSpec) {
+			for range 10_000 {
+				s.Containers = append(s.Containers, s.Containers[0])
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
+				r := creation("")
+				change(&r.Object.(*corev1.Pod).Spec)
+				if err := f(t.Context(), r); !isDenial(err) || len(err.Error()) > 1_000_000 {
+					t.Errorf("%s: got %.500v of %d bytes, want a short denial", phase, err, len(fmt.Sprint(err)))
+				}
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/pkg/admit"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 )
@@ -27,7 +28,8 @@ type uses struct {
 // usesOf checks the service account first, because its permission usually suffices.
 func (p *plugin) usesOf(r *admit.Request, pod *corev1.Pod) *uses {
 	u := &uses{authorize: p.authorize, groups: p.groups, namespace: r.Namespace, known: map[string]bool{}}
-	if name := pod.Spec.ServiceAccountName; name != "" {
+	// Before the API server validates it, the name may be anything, such as too long for an access review.
+	if name := pod.Spec.ServiceAccountName; names.CanExist(name) {
 		u.subjects = append(u.subjects, authenticationv1.UserInfo{
 			Username: serviceaccount.MakeUsername(r.Namespace, name), Groups: serviceaccount.MakeGroupNames(r.Namespace),
 		})

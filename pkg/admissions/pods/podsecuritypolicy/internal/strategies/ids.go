@@ -87,12 +87,20 @@ func (g groups) check(path *field.Path, ids []int64) field.ErrorList {
 		errs = append(errs, field.Invalid(path, ids, "unable to validate empty groups against required ranges"))
 	}
 	for _, id := range ids {
-		if !within(id, g.ranges) {
-			errs = append(errs, field.Invalid(path, ids, fmt.Sprintf("group %d must be in the ranges: %v", id, g.ranges)))
+		if within(id, g.ranges) {
+			continue
+		}
+		errs = append(errs, field.Invalid(path, ids, fmt.Sprintf("group %d must be in the ranges: %v", id, g.ranges)))
+		if len(ids) > maxNamed {
+			break
 		}
 	}
 	return errs
 }
+
+// maxNamed is the length up to which every wrong group of a list is an error. Each error has the whole list, and users write
+// long ones.
+const maxNamed = 100
 
 func within(id int64, ranges []policyv1.IDRange) bool {
 	for _, r := range ranges {
