@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -43,13 +43,13 @@ type plugin struct {
 }
 
 func (p *plugin) validate(_ context.Context, r *admit.Request, service, old *corev1.Service) error {
-	var had []string
+	had := sets.New[string]()
 	if old != nil {
-		had = old.Spec.ExternalIPs
+		had.Insert(old.Spec.ExternalIPs...)
 	}
 	for _, ip := range service.Spec.ExternalIPs {
 		// Upstream: addresses are compared as strings, so another spelling is another address.
-		if slices.Contains(had, ip) || p.allowed.covers(r, ip) {
+		if had.Has(ip) || p.allowed.covers(r, ip) {
 			continue
 		}
 		err := errors.New("Use of external IPs is denied by admission control") //nolint:staticcheck // kube-apiserver's words
