@@ -127,6 +127,29 @@ func TestEveryUpstreamPluginIsAccountedFor(t *testing.T) {
 	}
 }
 
+// TestFailuresAreDocumented requires each plugin to be in one row of the table of failures.
+func TestFailuresAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## What is a failure in each plugin\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := map[string]int{}
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) > 1 {
+			for name := range strings.SplitSeq(cells[1], ",") {
+				rows[strings.TrimSpace(name)]++
+			}
+		}
+	}
+	for _, m := range members() {
+		if rows[m.Name] != 1 {
+			t.Errorf("%s is in %d rows, want 1", m.Name, rows[m.Name])
+		}
+	}
+}
+
 // TestFolders checks that each plugin and its test are in the expected folder.
 func TestFolders(t *testing.T) {
 	for _, m := range members() {
