@@ -67,8 +67,13 @@ func (c *Cluster) Audit(tb testing.TB, want func(AuditEvent) bool) []AuditEvent 
 	if err != nil {
 		tb.Fatalf("Reading the audit log: %v", err)
 	}
-	// The API server may not have finished writing the last line.
-	text = text[min(c.audit.offset, int64(len(text))) : bytes.LastIndexByte(text, '\n')+1]
+	// The API server may not have finished writing the last line, at this moment and when the test began.
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	from := min(c.audit.offset, int64(len(text)))
+	if from > 0 && text[from-1] != '\n' {
+		from += int64(bytes.IndexByte(text[from:], '\n')) + 1
+	}
+	text = text[from:]
 	var events []AuditEvent
 	for line := range bytes.Lines(text) {
 		var e AuditEvent
