@@ -166,8 +166,8 @@ func (w *walk) list(v reflect.Value, path string, at place) {
 		w.later = w.later || i > 0
 		w.value(items.Index(i), fmt.Sprintf("%s[%d]", path, i), func(object reflect.Value) reflect.Value {
 			list := at(object)
-			if list.Len() == 0 {
-				list.Set(reflect.MakeSlice(list.Type(), 1, 1))
+			for list.Len() <= i { // the object may have fewer items than the example
+				list.Set(reflect.Append(list, reflect.Zero(list.Type().Elem())))
 			}
 			return list.Index(i)
 		})
