@@ -63,11 +63,8 @@ type walk struct {
 	types   []reflect.Type // the types that contain the current field
 }
 
-func (w *walk) add(path string, at place, e edge) {
-	w.changes = append(w.changes, Change{Path: path, Value: e.name, set: func(object reflect.Value) {
-		v := at(object)
-		v.Set(reflect.ValueOf(e.value).Convert(v.Type()))
-	}})
+func (w *walk) add(path, value string, set func(object reflect.Value)) {
+	w.changes = append(w.changes, Change{Path: path, Value: value, set: set})
 }
 
 // value adds the changes of a field. v is the value of the field in the example.
@@ -75,7 +72,7 @@ func (w *walk) value(v reflect.Value, path string, at place) {
 	t := v.Type()
 	if edges, ok := edgesOf(t); ok {
 		for _, e := range edges {
-			w.add(path, at, e)
+			w.add(path, e.name, func(object reflect.Value) { at(object).Set(reflect.ValueOf(e.value).Convert(t)) })
 		}
 		return
 	}
@@ -117,10 +114,10 @@ func (w *walk) pointer(v reflect.Value, path string, at place) {
 	}
 	value := reflect.Zero(v.Type().Elem())
 	if v.IsNil() {
-		w.changes = append(w.changes, Change{Path: path, Value: "empty", set: func(object reflect.Value) { at(object).Set(reflect.New(v.Type().Elem())) }})
+		w.add(path, "empty", func(object reflect.Value) { at(object).Set(reflect.New(v.Type().Elem())) })
 	} else {
 		value = v.Elem()
-		w.changes = append(w.changes, Change{Path: path, Value: "none", set: func(object reflect.Value) { at(object).SetZero() }})
+		w.add(path, "none", func(object reflect.Value) { at(object).SetZero() })
 	}
 	w.value(value, path, func(object reflect.Value) reflect.Value {
 		p := at(object)
@@ -139,28 +136,25 @@ func (w *walk) list(v reflect.Value, path string, at place) {
 	if v.Len() == 0 {
 		items = reflect.MakeSlice(v.Type(), 1, 1)
 	}
-	w.changes = append(
-		w.changes,
-		Change{Path: path, Value: "none", set: func(object reflect.Value) { at(object).SetZero() }},
-		Change{Path: path, Value: "an empty item", set: func(object reflect.Value) {
-			list := at(object)
-			list.Set(reflect.Append(list, reflect.Zero(v.Type().Elem())))
-		}},
-		Change{Path: path, Value: "the same twice", set: func(object reflect.Value) {
-			list := at(object)
-			list.Set(reflect.AppendSlice(list, items))
-		}},
-		Change{Path: path, Value: "many items", set: func(object reflect.Value) {
-			fill(object, func(n int) {
-				list := reflect.MakeSlice(v.Type(), n, n)
-				for i := range n {
-					list.Index(i).Set(items.Index(0))
-					number(list.Index(i), i)
-				}
-				at(object).Set(list)
-			})
-		}},
-	)
+	w.add(path, "none", func(object reflect.Value) { at(object).SetZero() })
+	w.add(path, "an empty item", func(object reflect.Value) {
+		list := at(object)
+		list.Set(reflect.Append(list, reflect.Zero(v.Type().Elem())))
+	})
+	w.add(path, "the same twice", func(object reflect.Value) {
+		list := at(object)
+		list.Set(reflect.AppendSlice(list, items))
+	})
+	w.add(path, "many items", func(object reflect.Value) {
+		fill(object, func(n int) {
+			list := reflect.MakeSlice(v.Type(), n, n)
+			for i := range n {
+				list.Index(i).Set(items.Index(0))
+				number(list.Index(i), i)
+			}
+			at(object).Set(list)
+		})
+	})
 	defer func(later bool) { w.later = later }(w.later)
 	for i := range items.Len() {
 		w.later = w.later || i > 0
@@ -190,32 +184,25 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 		}
 		m.SetMapIndex(key, value)
 	}
-	w.changes = append(
-		w.changes,
-		Change{Path: path, Value: "none", set: func(object reflect.Value) { at(object).SetZero() }},
-		Change{Path: path, Value: "many entries", set: func(object reflect.Value) {
-			fill(object, func(n int) {
-				m := reflect.MakeMapWithSize(t, n)
-				for i := range n {
-					m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s-%d", key, i)).Convert(t.Key()), value)
-				}
-				at(object).Set(m)
-			})
-		}},
-	)
+	w.add(path, "none", func(object reflect.Value) { at(object).SetZero() })
+	w.add(path, "many entries", func(object reflect.Value) {
+		fill(object, func(n int) {
+			m := reflect.MakeMapWithSize(t, n)
+			for i := range n {
+				m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s-%d", key, i)).Convert(t.Key()), value)
+			}
+			at(object).Set(m)
+		})
+	})
 	for _, e := range texts {
-		w.changes = append(w.changes, Change{Path: path, Value: "the key " + e.name, set: func(object reflect.Value) {
-			set(object, reflect.ValueOf(e.value).Convert(t.Key()), value)
-		}})
+		w.add(path, "the key "+e.name, func(object reflect.Value) { set(object, reflect.ValueOf(e.value).Convert(t.Key()), value) })
 	}
 	edges, ok := edgesOf(t.Elem())
 	if !ok { // such as a list
-		w.changes = append(w.changes, Change{Path: path, Value: "an empty value", set: func(object reflect.Value) { set(object, key, reflect.Zero(t.Elem())) }})
+		w.add(path, "an empty value", func(object reflect.Value) { set(object, key, reflect.Zero(t.Elem())) })
 	}
 	for _, e := range edges {
-		w.changes = append(w.changes, Change{Path: path, Value: "the value " + e.name, set: func(object reflect.Value) {
-			set(object, key, reflect.ValueOf(e.value).Convert(t.Elem()))
-		}})
+		w.add(path, "the value "+e.name, func(object reflect.Value) { set(object, key, reflect.ValueOf(e.value).Convert(t.Elem())) })
 	}
 }
 
@@ -375,6 +362,5 @@ func raws(of func(text string) any) (out []edge) {
 }
 
 func integers(smallest, largest int64) []edge {
-	out := []edge{{"-1", int64(-1)}, {"0", int64(0)}, {"1", int64(1)}, {"65,536", int64(65_536)}, {"the smallest", smallest}, {"the largest", largest}}
-	return out
+	return []edge{{"-1", int64(-1)}, {"0", int64(0)}, {"1", int64(1)}, {"65,536", int64(65_536)}, {"the smallest", smallest}, {"the largest", largest}}
 }
