@@ -109,11 +109,12 @@ func (n *nodeRestriction) driverHasAudience(ctx context.Context, pod *corev1.Pod
 	return slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }), nil
 }
 
+// mayHaveDriver reports whether a volume is of one of the types that driverOf knows.
 func mayHaveDriver(v *corev1.Volume) bool {
-	return v.Ephemeral != nil || v.PersistentVolumeClaim != nil || v.CSI != nil || csitranslation.New().IsInlineMigratable(v)
+	return v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil || v.PersistentVolumeClaim != nil || v.CSI != nil || csitranslation.New().IsInlineMigratable(v)
 }
 
-// driverOf returns the name of the CSI driver of a volume, or "" if the volume has none. An in-tree volume
+// driverOf returns the name of the CSI driver of a volume that may have one, or "" if the volume has none. An in-tree volume
 // type is mapped to the CSI driver that replaced it.
 func (n *nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	switch {
@@ -123,8 +124,6 @@ func (n *nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *core
 		return n.driverOfClaim(ctx, pod.Namespace, v.PersistentVolumeClaim.ClaimName)
 	case v.CSI != nil:
 		return v.CSI.Driver, nil
-	case !csitranslation.New().IsInlineMigratable(v):
-		return "", nil
 	}
 	return driverOfVolume(csitranslation.New().TranslateInTreeInlineVolumeToCSI(klog.FromContext(ctx), v, pod.Namespace))
 }

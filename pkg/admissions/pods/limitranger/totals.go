@@ -29,15 +29,14 @@ func (l *limitRanger) total(spec *corev1.PodSpec, of func(*corev1.ResourceRequir
 		}
 		// What only the sidecars use is in the sum. Copying that for each init container takes seconds if users write
 		// thousands of resources.
-		for name, q := range of(&c.Resources) {
-			meanwhile := q.DeepCopy()
-			if of, ok := sidecars[name]; ok {
-				meanwhile.Add(of)
-			}
-			if has, ok := highest[name]; !ok || meanwhile.Cmp(has) > 0 {
-				highest[name] = meanwhile
+		meanwhile := corev1.ResourceList{}
+		add(meanwhile, of(&c.Resources))
+		for name := range meanwhile {
+			if q, ok := sidecars[name]; ok {
+				add(meanwhile, corev1.ResourceList{name: q})
 			}
 		}
+		raise(highest, meanwhile)
 	}
 	raise(sum, highest)
 	if l.podLevel && spec.Resources != nil {
