@@ -122,12 +122,23 @@ func (s AdmissionService) configNames() []string {
 
 // ServeHTTP implements http.Handler.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	path, known := r.servicePath(req.URL.Path)
-	h := r.halves[path]
-	if !known || h == nil {
+	h := r.halfAt(req.URL.Path)
+	if h == nil {
 		// The path is not in the answer: it may hold the segment.
 		http.Error(w, "no admission service at this path", http.StatusNotFound)
 		return
 	}
 	h.ServeHTTP(w, req)
+}
+
+// Serves reports whether there is a service at a path. Only who has read the registered paths knows such a path, if the
+// router has keys.
+func (r *Router) Serves(path string) bool { return r.halfAt(path) != nil }
+
+// halfAt returns the half of a service at a path with an accepted segment, or nil.
+func (r *Router) halfAt(path string) *half {
+	if path, known := r.servicePath(path); known {
+		return r.halves[path]
+	}
+	return nil
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +28,7 @@ func serveOn(t *testing.T, limits secure.Limits, h http.Handler) (*http.Server, 
 		t.Fatal(err)
 	}
 	conns := secure.NewConnections(l, limits, klog.FromContext(t.Context()))
-	srv := secure.NewServer(t.Context(), conns.Prune(h), secure.PortTimeouts)
+	srv := secure.NewServer(t.Context(), h, secure.PortTimeouts)
 	go func() { _ = srv.Serve(conns) }()
 	t.Cleanup(func() { srv.Close() })
 	return srv, conns
@@ -216,48 +218,137 @@ func TestConnectionsThatStay(t *testing.T) {
 	}
 }
 
+// dialFrom opens a connection from an address of loopback.
+func dialFrom(t *testing.T, from, to string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// ask sends a request for a path, and returns what arrives of the answer, or nothing if the connection is closed.
+func ask(conn net.Conn, path string) string {
+	_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	answer := make([]byte, 1000)
+	n, _ := conn.Read(answer)
+	return string(answer[:n])
+}
+
 func TestConnectionsPerSource(t *testing.T) {
 	_, conns := serveOn(t, secure.Limits{PerSource: 4}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))
-	dial := func(from string) net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		conn, err := d.Dial("tcp", conns.Addr().String())
-		if err != nil {
-			t.Skipf("There is no other source: %v", err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		return conn
-	}
-	ask := func(conn net.Conn) string {
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-		answer := make([]byte, 1000)
-		n, _ := conn.Read(answer)
-		return string(answer[:n])
-	}
+	dial := func(from string) net.Conn { return dialFrom(t, from, conns.Addr().String()) }
 	first := dial("127.0.0.1")
-	if got := ask(first); !bytes.Contains([]byte(got), []byte("200 OK")) || bytes.Contains([]byte(got), []byte("Connection: close")) {
+	if got := ask(first, "/"); !strings.Contains(got, "200 OK") || strings.Contains(got, "Connection: close") {
 		t.Errorf("Got %q, want a connection that stays", got)
 	}
 	others := []net.Conn{dial("127.0.0.1"), dial("127.0.0.1"), dial("127.0.0.1")}
-	if got := ask(dial("127.0.0.1")); got != "" {
+	if got := ask(dial("127.0.0.1"), "/"); got != "" {
 		t.Errorf("Got %q on a fifth connection, want it closed", got)
 	}
-	if got := ask(dial("127.0.0.2")); !bytes.Contains([]byte(got), []byte("200 OK")) {
+	if got := ask(dial("127.0.0.2"), "/"); !strings.Contains(got, "200 OK") {
 		t.Errorf("Got %q from another source, want 200", got)
 	}
-	if got := ask(others[0]); !bytes.Contains([]byte(got), []byte("200 OK")) || !bytes.Contains([]byte(got), []byte("Connection: close")) {
+	if got := ask(others[0], "/"); !strings.Contains(got, "200 OK") || !strings.Contains(got, "Connection: close") {
 		t.Errorf("Got %q on one of many, want it to end with the answer", got)
 	}
 	for _, conn := range append(others, first) {
 		conn.Close()
 	}
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if got := ask(dial("127.0.0.1")); got != "" {
+		if got := ask(dial("127.0.0.1"), "/"); got != "" {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("The source got no connection although it closed all others")
 		}
+	}
+}
+
+// takeAll makes other sources open twice the connections that a port has, and then further ones until the test ends.
+func takeAll(t *testing.T, sources int, conns *secure.Connections) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var full, all sync.WaitGroup
+	t.Cleanup(func() { stop(); all.Wait() })
+	for i := range sources {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}}
+		open := make([]net.Conn, 2*conns.Total/sources)
+		renew := func(n int) {
+			conn, err := d.Dial("tcp", conns.Addr().String())
+			if err != nil {
+				t.Errorf("Source %d: %v", i, err)
+				return
+			}
+			open[n] = conn
+		}
+		full.Add(1)
+		all.Go(func() {
+			for n := range open {
+				renew(n)
+			}
+			full.Done()
+			for n := 0; ctx.Err() == nil && !t.Failed(); n = (n + 1) % len(open) {
+				open[n].Close()
+				renew(n)
+				time.Sleep(20 * time.Millisecond)
+			}
+			for _, conn := range open {
+				conn.Close()
+			}
+		})
+	}
+	full.Wait()
+}
+
+// TestHealthPortHasRoomForProbes sends probes to a port of which other sources take what they can.
+func TestHealthPortHasRoomForProbes(t *testing.T) {
+	for _, sources := range []int{1, 14, 64, 254} {
+		t.Run(fmt.Sprint(sources), func(t *testing.T) {
+			mux := http.NewServeMux()
+			(&health{}).register(mux)
+			_, limits := secure.LimitsFor(secure.OpenFiles(), 1000)
+			_, conns := serveOn(t, limits, mux)
+			takeAll(t, sources, conns)
+			for i := range 80 {
+				if got := ask(dialFrom(t, "127.0.0.1", conns.Addr().String()), "/livez"); !strings.Contains(got, "200 OK") {
+					t.Fatalf("Probe %d: got %q, want 200", i, got)
+				}
+			}
+		})
+	}
+}
+
+// TestAPIServersKeepTheirConnections sends requests to a port of which strangers take all that they can have.
+func TestAPIServersKeepTheirConnections(t *testing.T) {
+	webhooks := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.WriteString(w, req.URL.Path)
+	})
+	_, conns := serveOn(t, secure.Limits{PerSource: 100, Total: 200}, secure.Recognizing(func(path string) bool { return path == "/known" }, webhooks))
+	const apiServer = "127.0.0.1"
+	var kept []net.Conn
+	for range 30 {
+		conn := dialFrom(t, apiServer, conns.Addr().String())
+		ask(conn, "/known")
+		kept = append(kept, conn)
+	}
+	takeAll(t, 64, conns)
+	for round := range 10 {
+		for i, conn := range kept {
+			if got := ask(conn, "/known"); !strings.Contains(got, "200 OK") || strings.Contains(got, "Connection: close") {
+				t.Fatalf("Round %d, connection %d: got %q, want 200 and a connection that stays", round, i, got)
+			}
+		}
+		if got := ask(dialFrom(t, apiServer, conns.Addr().String()), "/known"); !strings.Contains(got, "200 OK") {
+			t.Fatalf("Round %d: got %q on a new connection, want 200", round, got)
+		}
+	}
+	if got := ask(dialFrom(t, "127.0.0.2", conns.Addr().String()), "/known"); !strings.Contains(got, "200 OK") {
+		t.Errorf("Got %q for another API server, want 200", got)
 	}
 }
 

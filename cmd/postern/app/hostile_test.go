@@ -65,24 +65,34 @@ func lateBodies(ctx context.Context, t *testing.T, p *limited) {
 	all.Wait()
 }
 
-// idleConnections opens more connections to the health port than the process may have file descriptors. The secure port
-// must accept further ones.
+// idleConnections opens more connections to both ports than the process may have file descriptors, from one source and from
+// many. Probes of the health port and reviews of an API server must pass.
 func idleConnections(ctx context.Context, t *testing.T, p *limited) {
 	t.Helper()
-	var d net.Dialer
-	for range 1500 {
-		conn, err := d.DialContext(ctx, "tcp", p.health)
-		if err != nil {
-			continue // A connection that is closed at once.
+	for _, sources := range []int{1, 64} {
+		for _, port := range []string{p.health, p.address} {
+			for i := range 1500 {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i%sources))}}
+				conn, err := d.DialContext(ctx, "tcp", port)
+				if err != nil {
+					t.Errorf("Idle connections: %v", err)
+					return
+				}
+				defer conn.Close()
+			}
 		}
-		defer conn.Close()
+		for range 80 {
+			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + p.health + "/livez")
+			if err != nil {
+				t.Errorf("Idle connections of %d sources: the health port does not answer: %v", sources, err)
+				break
+			}
+			resp.Body.Close()
+		}
+		if codes := p.send(ctx, 40, 1, podReview(`{"containers":[{"name":"c","image":"i"}]}`)); codes[http.StatusOK] != 40 {
+			t.Errorf("Idle connections of %d sources: got the codes %v, want 200", sources, codes)
+		}
 	}
-	conn, err := p.dial(ctx)
-	if err != nil {
-		t.Errorf("The secure port does not accept connections: %v", err)
-		return
-	}
-	conn.Close()
 }
 
 // slowReaders sends pods whose patch is large, and reads no answer.

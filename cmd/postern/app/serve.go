@@ -130,7 +130,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	secureLimits, healthLimits := secure.LimitsFor(secure.OpenFiles(), p.maxConnections)
 	conns := secure.NewConnections(port, secureLimits, klog.FromContext(ctx))
 	p.measure(conns)
-	srv, err := p.newServer(background, conns.Prune(p.withMetrics(p.secureHandler(p.health, p.router))), p.certs.GetCertificate)
+	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, secure.Recognizing(p.router.Serves, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	servers := []*http.Server{srv}
 	if plain != nil {
 		healthConns := secure.NewConnections(plain, healthLimits, klog.FromContext(ctx))
-		health := p.newHealthServer(background, healthConns)
+		health := p.newHealthServer(background)
 		servers = append(servers, health)
 		start(func(context.Context) error { return serveUntilClosed(health.Serve(healthConns)) })
 	}
@@ -232,13 +232,13 @@ func (p *process) measure(conns *secure.Connections) {
 }
 
 // newHealthServer serves health and metrics over plain HTTP.
-func (p *process) newHealthServer(ctx context.Context, conns *secure.Connections) *http.Server {
+func (p *process) newHealthServer(ctx context.Context) *http.Server {
 	mux := http.NewServeMux()
 	p.health.register(mux)
 	if !p.authorizeMetrics {
 		mux.Handle(secure.MetricsPath, p.metricsHandler())
 	}
-	return secure.NewServer(ctx, conns.Prune(mux), secure.HealthTimeouts)
+	return secure.NewServer(ctx, mux, secure.HealthTimeouts)
 }
 
 // metricsHandler serves the metrics to few callers at a time, because each answer takes

@@ -215,7 +215,7 @@ func survive(t *testing.T, limit int64) (peak int64) {
 		p.mustRun(t, c.name)
 	}
 	for name, attack := range map[string]func(context.Context, *testing.T, *limited){
-		"late bodies": lateBodies, "idle connections to the health port": idleConnections,
+		"late bodies": lateBodies, "idle connections": idleConnections,
 		"slow readers": slowReaders, "envelopes of 7 MiB": largeEnvelopes,
 	} {
 		attack(ctx, t, p)

@@ -19,6 +19,14 @@ const (
 // Limits bound the connections to a port. 0 is for no bound.
 type Limits struct{ PerSource, Total int }
 
+// ofOne returns how many connections one source may have, or 0 for no bound.
+func (l Limits) ofOne() int {
+	if l.PerSource > 0 && l.Total > 0 {
+		return min(l.PerSource, l.Total)
+	}
+	return max(l.PerSource, l.Total)
+}
+
 // LimitsFor returns the bounds of the secure port and of the health port, for a process that may have a number of file
 // descriptors. Neither port can use up the descriptors, which the other one needs. perSource is 0 for no bound.
 func LimitsFor(descriptors uint64, perSource int) (secure, health Limits) {

@@ -30,12 +30,14 @@ var (
 // NewServer returns an HTTP server that logs with the logger of the context. A cancelled context does not end its requests.
 func NewServer(ctx context.Context, h http.Handler, t Timeouts) *http.Server {
 	logger := klog.FromContext(ctx)
-	return &http.Server{
+	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: t.Read, WriteTimeout: t.Write,
 		IdleTimeout: t.Idle, MaxHeaderBytes: maxHeaderBytes,
 		BaseContext: func(net.Listener) context.Context { return klog.NewContext(context.WithoutCancel(ctx), logger) },
 		ErrorLog:    log.New(logWriter{logger}, "", 0),
 	}
+	follow(srv)
+	return srv
 }
 
 // logWriter receives the connection errors of net/http. Port scans and probes cause
