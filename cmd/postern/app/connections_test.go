@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -325,30 +326,64 @@ func TestHealthPortHasRoomForProbes(t *testing.T) {
 
 // TestAPIServersKeepTheirConnections sends requests to a port of which strangers take all that they can have.
 func TestAPIServersKeepTheirConnections(t *testing.T) {
-	webhooks := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		_, _ = io.WriteString(w, req.URL.Path)
-	})
-	_, conns := serveOn(t, secure.Limits{PerSource: 100, Total: 200}, secure.Recognizing(func(path string) bool { return path == "/known" }, webhooks))
-	const apiServer = "127.0.0.1"
-	var kept []net.Conn
-	for range 30 {
-		conn := dialFrom(t, apiServer, conns.Addr().String())
-		ask(conn, "/known")
-		kept = append(kept, conn)
-	}
-	takeAll(t, 64, conns)
-	for round := range 10 {
-		for i, conn := range kept {
-			if got := ask(conn, "/known"); !strings.Contains(got, "200 OK") || strings.Contains(got, "Connection: close") {
-				t.Fatalf("Round %d, connection %d: got %q, want 200 and a connection that stays", round, i, got)
+	const parallel = 30
+	ca := newAuthority(t)
+	for name, disableHTTP2 := range map[string]bool{"HTTP/1.1": true, "HTTP/2": false} {
+		t.Run(name, func(t *testing.T) {
+			var arrived sync.WaitGroup
+			webhooks := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+				if req.URL.Path == "/known/at-once" {
+					arrived.Done()
+					arrived.Wait()
+				}
+			})
+			conns := serveTLS(t, &options{tlsMinVersion: "VersionTLS12", disableHTTP2: disableHTTP2}, ca, secure.Limits{PerSource: 100, Total: 200},
+				secure.Recognizing(func(path string) bool { return strings.HasPrefix(path, "/known/") }, webhooks))
+			var dialed atomic.Int64
+			apiServer := func(address string) *http.Client {
+				transport := &http.Transport{
+					TLSClientConfig: &tls.Config{RootCAs: ca.pool()}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: parallel,
+					DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+						dialed.Add(1)
+						return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext(ctx, network, to)
+					},
+				}
+				t.Cleanup(transport.CloseIdleConnections)
+				return &http.Client{Transport: transport, Timeout: 10 * time.Second}
 			}
-		}
-		if got := ask(dialFrom(t, apiServer, conns.Addr().String()), "/known"); !strings.Contains(got, "200 OK") {
-			t.Fatalf("Round %d: got %q on a new connection, want 200", round, got)
-		}
-	}
-	if got := ask(dialFrom(t, "127.0.0.2", conns.Addr().String()), "/known"); !strings.Contains(got, "200 OK") {
-		t.Errorf("Got %q for another API server, want 200", got)
+			call := func(client *http.Client, path string) {
+				resp, err := client.Post("https://"+conns.Addr().String()+path, "application/json", strings.NewReader("{}"))
+				if err != nil {
+					t.Errorf("Calling %s: %v", path, err)
+					return
+				}
+				resp.Body.Close()
+			}
+			first := apiServer("127.0.0.1")
+			callAtOnce := func() {
+				arrived.Add(parallel)
+				var calls sync.WaitGroup
+				for range parallel {
+					calls.Go(func() { call(first, "/known/at-once") })
+				}
+				calls.Wait()
+			}
+			callAtOnce()
+			// Some of these sources have no connection at a time.
+			takeAll(t, 250, conns)
+			before := dialed.Load()
+			for range 10 {
+				if callAtOnce(); t.Failed() {
+					return
+				}
+			}
+			if n := dialed.Load() - before; n != 0 {
+				t.Errorf("It dialed %d times, want its connections kept", n)
+			}
+			for range 20 {
+				call(apiServer("127.0.0.2"), "/known/")
+			}
+		})
 	}
 }
 

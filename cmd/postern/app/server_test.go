@@ -90,8 +90,14 @@ func (a *authority) signFor(t *testing.T, usage x509.ExtKeyUsage, commonName str
 // listenTLS serves webhooks and returns the URL of the server.
 func listenTLS(t *testing.T, o *options, server *authority) string {
 	t.Helper()
-	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
 	webhooks := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "webhook") })
+	return "https://" + serveTLS(t, o, server, secure.Limits{}, webhooks).Addr().String()
+}
+
+// serveTLS serves webhooks within limits of connections.
+func serveTLS(t *testing.T, o *options, server *authority, limits secure.Limits, webhooks http.Handler) *secure.Connections {
+	t.Helper()
+	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
 	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
 	if err != nil {
 		t.Fatalf("Making the server: %v", err)
@@ -101,9 +107,10 @@ func listenTLS(t *testing.T, o *options, server *authority) string {
 	if err != nil {
 		t.Fatalf("Listening: %v", err)
 	}
-	go func() { _ = srv.ServeTLS(l, "", "") }()
+	conns := secure.NewConnections(l, limits, klog.FromContext(t.Context()))
+	go func() { _ = srv.ServeTLS(conns, "", "") }()
 	t.Cleanup(func() { srv.Close() })
-	return "https://" + l.Addr().String()
+	return conns
 }
 
 // fetch returns the status and the protocol, or the error.
