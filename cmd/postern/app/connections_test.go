@@ -270,15 +270,16 @@ func TestConnectionsPerSource(t *testing.T) {
 	}
 }
 
-// takeAll makes other sources open twice the connections that a port has, and then further ones until the test ends.
+// takeAll makes other sources open more connections than a port has, and then renew them until the test ends. If each of them
+// has only one, they are not renewed: the one that is being tested would be the oldest soon.
 func takeAll(t *testing.T, sources int, conns *secure.Connections) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var full, all sync.WaitGroup
 	t.Cleanup(func() { stop(); all.Wait() })
 	for i := range sources {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}}
-		open := make([]net.Conn, 2*conns.Total/sources)
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i/250), byte(1+i%250))}}
+		open := make([]net.Conn, 1+2*conns.Total/sources)
 		renew := func(n int) {
 			conn, err := d.Dial("tcp", conns.Addr().String())
 			if err != nil {
@@ -294,8 +295,10 @@ func takeAll(t *testing.T, sources int, conns *secure.Connections) {
 			}
 			full.Done()
 			for n := 0; ctx.Err() == nil && !t.Failed(); n = (n + 1) % len(open) {
-				open[n].Close()
-				renew(n)
+				if sources <= conns.Total/2 {
+					open[n].Close()
+					renew(n)
+				}
 				time.Sleep(20 * time.Millisecond)
 			}
 			for _, conn := range open {
@@ -308,7 +311,7 @@ func takeAll(t *testing.T, sources int, conns *secure.Connections) {
 
 // TestHealthPortHasRoomForProbes sends probes to a port of which other sources take what they can.
 func TestHealthPortHasRoomForProbes(t *testing.T) {
-	for _, sources := range []int{1, 14, 64, 254} {
+	for _, sources := range []int{1, 14, 64, 600} {
 		t.Run(fmt.Sprint(sources), func(t *testing.T) {
 			mux := http.NewServeMux()
 			(&health{}).register(mux)
@@ -328,8 +331,16 @@ func TestHealthPortHasRoomForProbes(t *testing.T) {
 func TestAPIServersKeepTheirConnections(t *testing.T) {
 	const parallel = 30
 	ca := newAuthority(t)
-	for name, disableHTTP2 := range map[string]bool{"HTTP/1.1": true, "HTTP/2": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		disableHTTP2 bool
+		sources      int
+	}{
+		{"HTTP/1.1", true, 64},
+		{"HTTP/2", false, 64},
+		{"HTTP/2, more sources than connections", false, 600},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			var arrived sync.WaitGroup
 			webhooks := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				if req.URL.Path == "/known/at-once" {
@@ -337,7 +348,7 @@ func TestAPIServersKeepTheirConnections(t *testing.T) {
 					arrived.Wait()
 				}
 			})
-			conns := serveTLS(t, &options{tlsMinVersion: "VersionTLS12", disableHTTP2: disableHTTP2}, ca, secure.Limits{PerSource: 100, Total: 200},
+			conns := serveTLS(t, &options{tlsMinVersion: "VersionTLS12", disableHTTP2: c.disableHTTP2}, ca, secure.Limits{PerSource: 100, Total: 200},
 				secure.Recognizing(func(path string) bool { return strings.HasPrefix(path, "/known/") }, webhooks))
 			var dialed atomic.Int64
 			apiServer := func(address string) *http.Client {
@@ -369,8 +380,7 @@ func TestAPIServersKeepTheirConnections(t *testing.T) {
 				calls.Wait()
 			}
 			callAtOnce()
-			// Some of these sources have no connection at a time.
-			takeAll(t, 250, conns)
+			takeAll(t, c.sources, conns)
 			before := dialed.Load()
 			for range 10 {
 				if callAtOnce(); t.Failed() {
