@@ -281,12 +281,11 @@ func takeAll(t *testing.T, sources int, conns *secure.Connections) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, byte(1+i/250), byte(1+i%250))}}
 		open := make([]net.Conn, 1+2*conns.Total/sources)
 		renew := func(n int) {
-			conn, err := d.Dial("tcp", conns.Addr().String())
-			if err != nil {
-				t.Errorf("Source %d: %v", i, err)
-				return
+			if open[n] != nil {
+				open[n].Close()
 			}
-			open[n] = conn
+			// An error is that of a connection that is closed at once.
+			open[n], _ = d.Dial("tcp", conns.Addr().String())
 		}
 		full.Add(1)
 		all.Go(func() {
@@ -296,17 +295,27 @@ func takeAll(t *testing.T, sources int, conns *secure.Connections) {
 			full.Done()
 			for n := 0; ctx.Err() == nil && !t.Failed(); n = (n + 1) % len(open) {
 				if sources <= conns.Total/2 {
-					open[n].Close()
 					renew(n)
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
 			for _, conn := range open {
-				conn.Close()
+				if conn != nil {
+					conn.Close()
+				}
 			}
 		})
 	}
 	full.Wait()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		open, _ := conns.Count()
+		if open == conns.Total {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("Got %d connections, want a full port, which has %d", open, conns.Total)
+		}
+	}
 }
 
 // TestHealthPortHasRoomForProbes sends probes to a port of which other sources take what they can.

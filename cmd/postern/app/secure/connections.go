@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/sparselog"
@@ -21,6 +22,18 @@ import (
 // read. By default it may hold 4 MiB for each connection, and a limit on the memory of the
 // container counts that.
 const writeBufferBytes = 128 << 10
+
+const (
+	// introduction is how long a new connection may take to carry a request that makes it recognized.
+	introduction = time.Second
+	// few is a number of connections that a kubelet or a Prometheus may have. A source with
+	// fewer has no more than a source with one.
+	few = 4
+	// maxKnown and knownTTL bound the addresses of known sources without a connection. An API
+	// server that had nothing to ask for a night is still known.
+	maxKnown = 64
+	knownTTL = 24 * time.Hour
+)
 
 // Connections is a listener that bounds the connections of each source address, and of all
 // together. If the port is full, a new connection takes the place of another one, so that
@@ -34,27 +47,30 @@ type Connections struct {
 	refusals, failures sparselog.Limiter
 	// close closes the listener. Both the drain and the server call it.
 	close func() error
+	// known has the addresses of known sources.
+	known *cache.LRUExpireCache
 
-	mu       sync.Mutex
-	open     int
-	accepted uint64
-	by       map[string]*source
-	ended    chan struct{} // Closed when a connection ends, and then replaced.
+	mu    sync.Mutex
+	open  int
+	by    map[string]*source
+	ended chan struct{} // Closed when a connection ends, and then replaced.
 }
 
 // source is an address with open connections.
 type source struct {
 	// open are the connections, the oldest first.
 	open []*connection
-	// recognized is the number of connections that are recognized.
+	// recognized is how many of them are recognized.
 	recognized int
+	// known is for a source that has had a recognized connection. Any pod may be another one.
+	known bool
 }
 
 // NewConnections returns a listener that accepts the connections of l within the limits.
 func NewConnections(l net.Listener, limits Limits, logger klog.Logger) *Connections {
 	return &Connections{
-		Listener: l, Limits: limits, logger: logger, by: map[string]*source{}, ended: make(chan struct{}),
-		close: sync.OnceValue(l.Close),
+		Listener: l, Limits: limits, logger: logger, close: sync.OnceValue(l.Close),
+		known: cache.NewLRUExpireCache(maxKnown), by: map[string]*source{}, ended: make(chan struct{}),
 	}
 }
 
@@ -76,16 +92,20 @@ func (c *Connections) Accept() (net.Conn, error) {
 			}
 			return nil, passing{err}
 		}
-		conn := &connection{Conn: accepted, port: c, source: HostOf(accepted.RemoteAddr().String())}
+		conn := &connection{Conn: accepted, port: c, source: HostOf(accepted.RemoteAddr().String()), since: time.Now()}
 		closed := c.add(conn)
 		if closed != nil {
-			_ = closed.Conn.Close()
 			if suppressed, ok := c.refusals.Allow(); ok {
 				c.logger.Info("Closed a connection: there are too many", "source", closed.source, "new", conn.source, "limit", c.PerSource, "total", c.Total, "suppressed", suppressed)
 			}
 		}
-		if closed == conn {
+		switch closed {
+		case nil:
+		case conn:
+			_ = accepted.Close()
 			continue
+		default:
+			closed.abort()
 		}
 		if tcp, ok := accepted.(*net.TCPConn); ok {
 			// A failure leaves the default, which is larger.
@@ -112,14 +132,18 @@ func (c *Connections) add(conn *connection) (closed *connection) {
 	defer c.mu.Unlock()
 	s := c.by[conn.source]
 	if s == nil {
-		s = &source{}
+		_, known := c.known.Get(conn.source)
+		s = &source{known: known}
 		c.by[conn.source] = s
 	}
 	if c.PerSource > 0 && len(s.open) >= c.PerSource {
-		return conn
+		if closed = s.stranger(conn.since); closed == nil {
+			conn.dropped = true
+			return conn
+		}
+		c.drop(closed)
+		c.by[conn.source] = s
 	}
-	c.accepted++
-	conn.number = c.accepted
 	c.open++
 	s.open = append(s.open, conn)
 	if c.Total > 0 && c.open > c.Total {
@@ -129,39 +153,69 @@ func (c *Connections) add(conn *connection) (closed *connection) {
 	return closed
 }
 
-// leastNeeded returns the connection to close for a new one. It is the oldest one of the
-// source that has most. Sources without a recognized connection come first: any pod may be
-// such a source, whereas a closed connection of an API server can be a lost request. A
-// recognized source loses only idle connections, and none to a source that has more. If
-// there is no such connection, it is the new one.
+// rank orders the connections of a full port. Those with the lowest rank are closed first.
+type rank int
+
+const (
+	ofStranger    rank = iota // Of a source that is not known, and not recognized in time.
+	notRecognized             // Of a known source, and not recognized in time: strangers may share its address.
+	tooNew                    // Of a source that is not known, but may be an API server's.
+	unused                    // Recognized and idle. A request that arrives now is lost.
+	needed                    // All others.
+)
+
+// leastNeeded returns the connection to close for a new one: of those with the lowest rank
+// the oldest one of the source that has most connections. Without any, it is the new one.
 func (c *Connections) leastNeeded(added *connection) *connection {
 	var most *source
-	least := added
+	least, lowest := added, needed
 	for _, s := range c.by {
-		candidate := s.open[0]
-		if s.recognized > 0 {
-			i := slices.IndexFunc(s.open, (*connection).idle)
-			if i < 0 || len(s.open) < len(c.by[added.source].open) {
-				continue
-			}
-			candidate = s.open[i]
+		candidate, r := s.leastNeeded(added.since)
+		if r == needed || candidate == added || r == unused && len(s.open) < len(c.by[added.source].open) {
+			continue
 		}
-		if candidate != added && (most == nil || s.before(most)) {
-			most, least = s, candidate
+		if r < lowest || r == lowest && s.hasMore(most) {
+			most, least, lowest = s, candidate, r
 		}
 	}
 	return least
 }
 
-// before reports whether s loses a connection rather than other.
-func (s *source) before(other *source) bool {
-	switch {
-	case (s.recognized > 0) != (other.recognized > 0):
-		return other.recognized > 0
-	case len(s.open) != len(other.open):
-		return len(s.open) > len(other.open)
+// leastNeeded returns the oldest one of the connections that have the lowest rank.
+func (s *source) leastNeeded(now time.Time) (*connection, rank) {
+	if !s.known {
+		if now.Sub(s.open[0].since) > introduction {
+			return s.open[0], ofStranger
+		}
+		return s.open[0], tooNew
 	}
-	return s.open[0].number < other.open[0].number
+	if conn := s.stranger(now); conn != nil {
+		return conn, notRecognized
+	}
+	for _, conn := range s.open {
+		if conn.recognized.Load() && conn.state == http.StateIdle {
+			return conn, unused
+		}
+	}
+	return nil, needed
+}
+
+// stranger returns the oldest connection that was not recognized in time, or nil.
+func (s *source) stranger(now time.Time) *connection {
+	for _, conn := range s.open {
+		if now.Sub(conn.since) > introduction && !conn.recognized.Load() {
+			return conn
+		}
+	}
+	return nil
+}
+
+// hasMore reports whether the source has more connections than other, or an older one.
+func (s *source) hasMore(other *source) bool {
+	if has, more := max(few, len(s.open)), max(few, len(other.open)); has != more {
+		return has > more
+	}
+	return s.open[0].since.Before(other.open[0].since)
 }
 
 // drop no longer counts a connection as open. It is called once for each connection.
@@ -175,6 +229,9 @@ func (c *Connections) drop(conn *connection) {
 	}
 	if len(s.open) == 0 {
 		delete(c.by, conn.source)
+		if s.known {
+			c.known.Add(conn.source, true, knownTTL)
+		}
 	}
 	c.open--
 	close(c.ended)
@@ -209,17 +266,21 @@ func (c *Connections) AwaitNone(ctx context.Context, most time.Duration) {
 }
 
 // connection is a connection that is counted as open until it is closed. The mutex of its
-// port protects the fields below it.
+// port protects the fields of the last part.
 type connection struct {
 	net.Conn
 
 	port   *Connections
 	source string
+	since  time.Time
+	// cancel ends the context of its requests.
+	cancel context.CancelFunc
+	// recognized is for a connection that has carried a request that no stranger can make.
+	// It is written with the mutex.
+	recognized atomic.Bool
 
-	number     uint64
-	state      http.ConnState
-	recognized atomic.Bool // May be read without the mutex.
-	dropped    bool
+	state   http.ConnState
+	dropped bool
 }
 
 // Close implements net.Conn.
@@ -229,11 +290,21 @@ func (c *connection) Close() error {
 		c.port.drop(c)
 	}
 	c.port.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
 	return c.Conn.Close()
 }
 
-// idle reports whether no request is in progress on the connection.
-func (c *connection) idle() bool { return c.state != http.StateActive }
+// abort closes a connection for a new one. If it is not recognized, what its client has not
+// read is gone at once: the kernel would keep it, and new connections could make it keep any number.
+func (c *connection) abort() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && !c.recognized.Load() {
+		// A failure leaves the memory to the time-out of the kernel.
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
 
 // enter records what state the server says the connection is in.
 func (c *connection) enter(state http.ConnState) {
@@ -245,7 +316,8 @@ func (c *connection) enter(state http.ConnState) {
 	c.state = state
 }
 
-// many reports whether the source of the connection has more than half of the connections that a source may have.
+// many reports whether the source of the connection has more than half of the connections
+// that a source may have. Connections that are not recognized do not count for one that is.
 func (c *connection) many() bool {
 	if c == nil {
 		return false
@@ -253,16 +325,25 @@ func (c *connection) many() bool {
 	c.port.mu.Lock()
 	defer c.port.mu.Unlock()
 	limit, s := c.port.ofOne(), c.port.by[c.source]
-	return limit > 0 && s != nil && len(s.open) > limit/2
+	if limit == 0 || c.dropped {
+		return false
+	}
+	if c.recognized.Load() {
+		return s.recognized > limit/2
+	}
+	return len(s.open) > limit/2
 }
 
 // recognize records that the connection has carried a request that no stranger can make.
 func (c *connection) recognize() {
 	c.port.mu.Lock()
 	defer c.port.mu.Unlock()
-	if !c.dropped && !c.recognized.Swap(true) {
-		c.port.by[c.source].recognized++
+	if c.dropped || c.recognized.Swap(true) {
+		return
 	}
+	s := c.port.by[c.source]
+	s.recognized++
+	s.known = true
 }
 
 // connectionKey is the key of the connection in the context of its requests.
@@ -274,7 +355,12 @@ type connectionKey struct{}
 // request that the client has just sent.
 func follow(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connectionKey{}, connectionIn(conn))
+		c := connectionIn(conn)
+		if c != nil {
+			// The server itself does not see that a connection ends while a body is unread.
+			ctx, c.cancel = context.WithCancel(ctx)
+		}
+		return context.WithValue(ctx, connectionKey{}, c)
 	}
 	srv.ConnState = func(conn net.Conn, state http.ConnState) { connectionIn(conn).enter(state) }
 	next := srv.Handler
