@@ -241,7 +241,8 @@ func ask(conn net.Conn, path string) string {
 }
 
 func TestConnectionsPerSource(t *testing.T) {
-	_, conns := serveOn(t, secure.Limits{PerSource: 4}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))
+	everyPath := func(string) bool { return true }
+	_, conns := serveOn(t, secure.Limits{PerSource: 4}, secure.Callers(everyPath, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })))
 	dial := func(from string) net.Conn { return dialFrom(t, from, conns.Addr().String()) }
 	first := dial("127.0.0.1")
 	if got := ask(first, "/"); !strings.Contains(got, "200 OK") || strings.Contains(got, "Connection: close") {
@@ -254,8 +255,11 @@ func TestConnectionsPerSource(t *testing.T) {
 	if got := ask(dial("127.0.0.2"), "/"); !strings.Contains(got, "200 OK") {
 		t.Errorf("Got %q from another source, want 200", got)
 	}
-	if got := ask(others[0], "/"); !strings.Contains(got, "200 OK") || !strings.Contains(got, "Connection: close") {
-		t.Errorf("Got %q on one of many, want it to end with the answer", got)
+	if got := ask(others[0], "/"); !strings.Contains(got, "200 OK") || strings.Contains(got, "Connection: close") {
+		t.Errorf("Got %q on the second one that calls, want a connection that stays", got)
+	}
+	if got := ask(others[1], "/"); !strings.Contains(got, "200 OK") || !strings.Contains(got, "Connection: close") {
+		t.Errorf("Got %q on the third one that calls, want it to end with the answer", got)
 	}
 	for _, conn := range append(others, first) {
 		conn.Close()
@@ -358,7 +362,7 @@ func TestAPIServersKeepTheirConnections(t *testing.T) {
 				}
 			})
 			conns := serveTLS(t, &options{tlsMinVersion: "VersionTLS12", disableHTTP2: c.disableHTTP2}, ca, secure.Limits{PerSource: 100, Total: 200},
-				secure.Recognizing(func(path string) bool { return strings.HasPrefix(path, "/known/") }, webhooks))
+				secure.Callers(func(path string) bool { return strings.HasPrefix(path, "/known/") }, webhooks))
 			var dialed atomic.Int64
 			apiServer := func(address string) *http.Client {
 				transport := &http.Transport{

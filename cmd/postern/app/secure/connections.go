@@ -26,8 +26,8 @@ const writeBufferBytes = 128 << 10
 const (
 	// introduction is how long a new connection may take to carry a request that makes it recognized.
 	introduction = time.Second
-	// few is a number of connections that a kubelet or a Prometheus may have. A source with
-	// fewer has no more than a source with one.
+	// few is a number of connections that a kubelet or a Prometheus may have. Sources with no
+	// more than these count as equal.
 	few = 4
 	// maxKnown and knownTTL bound the addresses of known sources without a connection. An API
 	// server that had nothing to ask for a night is still known.
@@ -62,7 +62,8 @@ type source struct {
 	open []*connection
 	// recognized is how many of them are recognized.
 	recognized int
-	// known is for a source that has had a recognized connection. Any pod may be another one.
+	// known is whether one was recognized, now or during knownTTL. A source that is not known
+	// may be any pod.
 	known bool
 }
 
@@ -137,10 +138,12 @@ func (c *Connections) add(conn *connection) (closed *connection) {
 		c.by[conn.source] = s
 	}
 	if c.PerSource > 0 && len(s.open) >= c.PerSource {
-		if closed = s.stranger(conn.since); closed == nil {
+		old, r := s.leastNeeded(conn)
+		if r > ofSharer {
 			conn.dropped = true
 			return conn
 		}
+		closed = old
 		c.drop(closed)
 		c.by[conn.source] = s
 	}
@@ -157,21 +160,23 @@ func (c *Connections) add(conn *connection) (closed *connection) {
 type rank int
 
 const (
-	ofStranger    rank = iota // Of a source that is not known, and not recognized in time.
-	notRecognized             // Of a known source, and not recognized in time: strangers may share its address.
-	tooNew                    // Of a source that is not known, but may be an API server's.
-	unused                    // Recognized and idle. A request that arrives now is lost.
-	needed                    // All others.
+	ofStranger rank = iota // Not recognized in time, and of a source that is not known.
+	ofSharer               // Not recognized in time, and of a known source, whose address a stranger may share.
+	tooNew                 // Not recognized yet, and of a source that is not known. It may be an API server.
+	newOfKnown             // Not recognized yet, and of a known source.
+	unused                 // Recognized and idle. A request that arrives now is lost.
+	needed                 // Recognized, with a request in progress.
 )
 
 // leastNeeded returns the connection to close for a new one: of those with the lowest rank
 // the oldest one of the source that has most connections. Without any, it is the new one.
+// A known source loses what it may need only to a source that does not have more.
 func (c *Connections) leastNeeded(added *connection) *connection {
 	var most *source
 	least, lowest := added, needed
 	for _, s := range c.by {
-		candidate, r := s.leastNeeded(added.since)
-		if r == needed || candidate == added || r == unused && len(s.open) < len(c.by[added.source].open) {
+		candidate, r := s.leastNeeded(added)
+		if r == needed || candidate == added || r >= newOfKnown && len(s.open) < len(c.by[added.source].open) {
 			continue
 		}
 		if r < lowest || r == lowest && s.hasMore(most) {
@@ -181,33 +186,29 @@ func (c *Connections) leastNeeded(added *connection) *connection {
 	return least
 }
 
-// leastNeeded returns the oldest one of the connections that have the lowest rank.
-func (s *source) leastNeeded(now time.Time) (*connection, rank) {
-	if !s.known {
-		if now.Sub(s.open[0].since) > introduction {
-			return s.open[0], ofStranger
+// leastNeeded returns the oldest one of the connections that have the lowest rank. A new
+// connection does not take the place of another new one of the same known source.
+func (s *source) leastNeeded(added *connection) (*connection, rank) {
+	for _, conn := range s.open {
+		late := added.since.Sub(conn.since) > introduction
+		switch {
+		case conn.recognized.Load():
+		case late && s.known:
+			return conn, ofSharer
+		case late:
+			return conn, ofStranger
+		case !s.known:
+			return conn, tooNew
+		case conn.source != added.source:
+			return conn, newOfKnown
 		}
-		return s.open[0], tooNew
-	}
-	if conn := s.stranger(now); conn != nil {
-		return conn, notRecognized
 	}
 	for _, conn := range s.open {
-		if conn.recognized.Load() && conn.state == http.StateIdle {
+		if conn.state == http.StateIdle {
 			return conn, unused
 		}
 	}
 	return nil, needed
-}
-
-// stranger returns the oldest connection that was not recognized in time, or nil.
-func (s *source) stranger(now time.Time) *connection {
-	for _, conn := range s.open {
-		if now.Sub(conn.since) > introduction && !conn.recognized.Load() {
-			return conn
-		}
-	}
-	return nil
 }
 
 // hasMore reports whether the source has more connections than other, or an older one.
@@ -308,9 +309,6 @@ func (c *connection) abort() {
 
 // enter records what state the server says the connection is in.
 func (c *connection) enter(state http.ConnState) {
-	if c == nil {
-		return
-	}
 	c.port.mu.Lock()
 	defer c.port.mu.Unlock()
 	c.state = state
@@ -319,9 +317,6 @@ func (c *connection) enter(state http.ConnState) {
 // many reports whether the source of the connection has more than half of the connections
 // that a source may have. Connections that are not recognized do not count for one that is.
 func (c *connection) many() bool {
-	if c == nil {
-		return false
-	}
 	c.port.mu.Lock()
 	defer c.port.mu.Unlock()
 	limit, s := c.port.ofOne(), c.port.by[c.source]
@@ -349,10 +344,7 @@ func (c *connection) recognize() {
 // connectionKey is the key of the connection in the context of its requests.
 type connectionKey struct{}
 
-// follow makes a server tell its connections what happens to them, and makes it close a
-// connection after its next answer if its source has many connections. Idle connections
-// therefore do not accumulate. Closing an idle connection at any other time could lose a
-// request that the client has just sent.
+// follow makes a server tell its connections what happens to them.
 func follow(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		c := connectionIn(conn)
@@ -362,31 +354,29 @@ func follow(srv *http.Server) {
 		}
 		return context.WithValue(ctx, connectionKey{}, c)
 	}
-	srv.ConnState = func(conn net.Conn, state http.ConnState) { connectionIn(conn).enter(state) }
-	next := srv.Handler
-	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if connectionOf(req).many() {
-			w.Header().Set("Connection", "close")
+	srv.ConnState = func(conn net.Conn, state http.ConnState) {
+		if c := connectionIn(conn); c != nil {
+			c.enter(state)
 		}
-		next.ServeHTTP(w, req)
-	})
+	}
 }
 
-// Recognizing recognizes the sources of requests for paths that no stranger knows. On a
-// full port, connections of other sources are closed before theirs.
-func Recognizing(knows func(path string) bool, next http.Handler) http.Handler {
+// Callers serves API servers. It recognizes connections by requests for paths that no
+// stranger knows, which keeps them open on a full port. It closes a connection after its
+// answer if the source has many. Idle connections therefore do not accumulate. Closing
+// one at any other time could lose a request that the client has just sent.
+func Callers(knows func(path string) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if c := connectionOf(req); c != nil && !c.recognized.Load() && knows(req.URL.Path) {
-			c.recognize()
+		if c, ok := req.Context().Value(connectionKey{}).(*connection); ok && c != nil {
+			if !c.recognized.Load() && knows(req.URL.Path) {
+				c.recognize()
+			}
+			if c.many() {
+				w.Header().Set("Connection", "close")
+			}
 		}
 		next.ServeHTTP(w, req)
 	})
-}
-
-// connectionOf returns the connection of a request, or nil if Connections did not accept it.
-func connectionOf(req *http.Request) *connection {
-	c, _ := req.Context().Value(connectionKey{}).(*connection)
-	return c
 }
 
 // connectionIn returns the connection in one of an HTTP server, or nil if Connections did not accept it.

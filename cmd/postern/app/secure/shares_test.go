@@ -183,7 +183,10 @@ func TestSourcesStayKnown(t *testing.T) {
 	o.open("a", 10, "")
 	o.open("server", 6, "")
 	o.open("server", 10, "a")
-	o.open("a", 1, "itself")
+	// They are not recognized yet either, so they cannot keep the whole port.
+	o.open("a", 1, "server")
+	o.open("a", 1, "a")
+	o.open("server", 1, "a")
 }
 
 // TestStrangersWithTheAddressOfAnAPIServer fills a port from one source. What is not recognized must go.
@@ -230,9 +233,13 @@ func TestAPIServersShareThePort(t *testing.T) {
 	}
 	enter(http.StateActive, slices.Concat(first, second, third)...)
 	o.open("third", 1, "itself")
-	o.open("fourth", 1, "itself")
-	enter(http.StateIdle, third...)
+	enter(http.StateIdle, third[0])
+	o.open("third", 1, "third")
+	if !third[0].dropped {
+		t.Error("Want an idle connection of the same source closed rather than a new one")
+	}
 	o.open("fourth", 1, "third")
+	o.open("fourth", 1, "fourth")
 	o.open("first", 1, "fourth")
 }
 
