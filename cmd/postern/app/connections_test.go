@@ -301,7 +301,7 @@ func takeAll(t *testing.T, sources int, conns *secure.Connections) {
 				if sources <= conns.Total/2 {
 					renew(n)
 				}
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 			}
 			for _, conn := range open {
 				if conn != nil {
