@@ -138,19 +138,18 @@ func (c *Connections) add(conn *connection) (closed *connection) {
 		c.by[conn.source] = s
 	}
 	if c.PerSource > 0 && len(s.open) >= c.PerSource {
-		old, r := s.leastNeeded(conn)
-		if r > ofSharer {
+		var r rank
+		if closed, r = s.leastNeeded(conn); r > ofSharer {
 			conn.dropped = true
 			return conn
 		}
-		closed = old
-		c.drop(closed)
-		c.by[conn.source] = s
 	}
 	c.open++
 	s.open = append(s.open, conn)
-	if c.Total > 0 && c.open > c.Total {
+	if closed == nil && c.Total > 0 && c.open > c.Total {
 		closed = c.leastNeeded(conn)
+	}
+	if closed != nil {
 		c.drop(closed)
 	}
 	return closed
@@ -348,10 +347,11 @@ type connectionKey struct{}
 func follow(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		c := connectionIn(conn)
-		if c != nil {
-			// The server itself does not see that a connection ends while a body is unread.
-			ctx, c.cancel = context.WithCancel(ctx)
+		if c == nil {
+			return ctx
 		}
+		// The server itself does not see that a connection ends while a body is unread.
+		ctx, c.cancel = context.WithCancel(ctx)
 		return context.WithValue(ctx, connectionKey{}, c)
 	}
 	srv.ConnState = func(conn net.Conn, state http.ConnState) {
@@ -367,7 +367,7 @@ func follow(srv *http.Server) {
 // one at any other time could lose a request that the client has just sent.
 func Callers(knows func(path string) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if c, ok := req.Context().Value(connectionKey{}).(*connection); ok && c != nil {
+		if c, ok := req.Context().Value(connectionKey{}).(*connection); ok {
 			if !c.recognized.Load() && knows(req.URL.Path) {
 				c.recognize()
 			}
