@@ -6,6 +6,7 @@ package edges
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -52,6 +53,16 @@ func Of(example runtime.Object) []Change {
 	w := &walk{}
 	w.value(reflect.ValueOf(example).Elem(), "", func(object reflect.Value) reflect.Value { return object })
 	return w.changes
+}
+
+// Some returns n changes of the example, or all if there are fewer, in the order of chance.
+func Some(example runtime.Object, chance *rand.Rand, n int) []Change {
+	all := Of(example)
+	some := make([]Change, 0, n)
+	for _, i := range chance.Perm(len(all))[:min(n, len(all))] {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // place returns the settable value of a field in an object. It makes the pointers and the list items that lead there.

@@ -3,6 +3,7 @@
 package seed
 
 import (
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
@@ -20,4 +21,10 @@ func First(tb testing.TB) int64 {
 		tb.Fatalf("POSTERN_TEST_SEED: %v", err)
 	}
 	return first
+}
+
+// Chance returns a generator that starts at the first seed.
+func Chance(tb testing.TB) *rand.Rand {
+	tb.Helper()
+	return rand.New(rand.NewPCG(uint64(First(tb)), 0)) //nolint:gosec // Tests have to be repeatable.
 }

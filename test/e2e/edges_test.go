@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -78,7 +77,7 @@ func sendEdges(t *testing.T, perExample int) {
 	o.Flags = append(o.Flags, "--failure-policy=Fail")
 	p := startServing(t, c, o)
 	examples := edgeExamples(t, c)
-	chance := rand.New(rand.NewPCG(uint64(seed.First(t)), 0))
+	chance := seed.Chance(t)
 	var work sync.WaitGroup
 	jobs := make(chan func())
 	for range edgeWorkers {
@@ -97,12 +96,8 @@ func sendEdges(t *testing.T, perExample int) {
 			}
 			return nil
 		})
-		changes := edges.Of(e.object)
-		for i, n := range chance.Perm(len(changes))[:min(perExample, len(changes))] {
-			jobs <- func() {
-				change := changes[n]
-				e.count(t, change, e.send(t.Context(), change, fmt.Sprint(i)))
-			}
+		for i, change := range edges.Some(e.object, chance, perExample) {
+			jobs <- func() { e.count(t, change, e.send(t.Context(), change, fmt.Sprint(i))) }
 		}
 	}
 	close(jobs)

@@ -3,7 +3,6 @@ package parity_test
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -77,7 +76,7 @@ func mainObject(r *admittest.Request) *json.RawMessage {
 // Postern must decide about each, and must decide as kube-apiserver's plugin if that can read the object.
 func TestObjectsAtTheEdge(t *testing.T) {
 	ring.Second(t, "minutes of requests")
-	chance := rand.New(rand.NewPCG(uint64(seed.First(t)), 0))
+	chance := seed.Chance(t)
 	compared := 0
 	for _, e := range edgeExamples(t) {
 		t.Run(e.name(), func(t *testing.T) {
@@ -90,14 +89,13 @@ func TestObjectsAtTheEdge(t *testing.T) {
 					t.Fatalf("Making the plugin of kube-apiserver: %v", err)
 				}
 			}
-			changes := edges.Of(e.object)
-			for _, i := range chance.Perm(len(changes))[:min(edgesPerExample, len(changes))] {
-				if changes[i].Path == "metadata.namespace" {
+			for _, change := range edges.Some(e.object, chance, edgesPerExample) {
+				if change.Path == "metadata.namespace" {
 					continue // the API server requires that of the request
 				}
-				problems, was := e.check(t, s, theirs, changes[i])
+				problems, was := e.check(t, s, theirs, change)
 				for _, problem := range problems {
-					t.Errorf("%s: %.1500s", changes[i], problem)
+					t.Errorf("%s: %.1500s", change, problem)
 				}
 				if was {
 					compared++

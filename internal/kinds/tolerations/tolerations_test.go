@@ -1,7 +1,6 @@
 package tolerations_test
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
@@ -28,7 +27,7 @@ func reference(first, second []corev1.Toleration) []corev1.Toleration {
 }
 
 func TestMergeIsThatOfUpstream(t *testing.T) {
-	chance := rand.New(rand.NewPCG(uint64(seed.First(t)), 0))
+	chance := seed.Chance(t)
 	list := func() (out []corev1.Toleration) {
 		for range chance.IntN(8) {
 			toleration := corev1.Toleration{
