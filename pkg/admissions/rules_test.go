@@ -58,6 +58,9 @@ func TestRegisteredRules(t *testing.T) {
 			section(name+" with every feature gate", all)
 		}
 	}
+	section("NodeRestriction that fails closed", registeredWith(t, allGates(false), map[string]string{
+		"NodeRestriction": "{failurePolicy: Fail, failOpenServiceAccounts: [{namespace: kube-system, name: network}]}",
+	}))
 	section("All plugins", registered(t, allGates(false), Families().Names()...))
 	section("All plugins with every feature gate", registered(t, allGates(true), Families().Names()...))
 
@@ -131,18 +134,28 @@ func joined[T ~string](list []T) string {
 // registered returns the webhooks that Postern registers for these plugins, sorted by name.
 func registered(t *testing.T, on gates, plugins ...string) []hook {
 	t.Helper()
-	enabled := map[string][]byte{}
+	configs := map[string]string{}
 	for _, name := range plugins {
+		configs[name] = needed()[name]
+	}
+	return registeredWith(t, on, configs)
+}
+
+// registeredWith is registered for plugins with these configurations, "" for none.
+func registeredWith(t *testing.T, on gates, configs map[string]string) []hook {
+	t.Helper()
+	enabled := map[string][]byte{}
+	for name, config := range configs {
 		enabled[name] = nil
-		if text := needed()[name]; text != "" {
-			enabled[name] = []byte(text)
+		if config != "" {
+			enabled[name] = []byte(config)
 		}
 	}
 	var hooks []hook
 	for _, f := range Families() {
 		s, err := f.Service(depsWith(t, on), enabled)
 		if err != nil {
-			t.Fatalf("Making the service of %v: %v", plugins, err)
+			t.Fatalf("Making the service of %v: %v", configs, err)
 		}
 		if c := s.MutatingConfig; c != nil {
 			for _, w := range c.Webhooks {

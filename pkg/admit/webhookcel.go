@@ -52,11 +52,16 @@ func (r Rule) guard(all map[atom][]admissionv1.Operation) string {
 	return r.requests()
 }
 
-// anyOf returns the CEL expression for the requests of any of the rules.
+// anyOf returns the CEL expression for the requests for which any of the rules has
+// something to do.
 func anyOf(rules []Rule) string {
 	var terms []string
 	for _, r := range rules {
-		if term := "(" + r.requests() + ")"; !slices.Contains(terms, term) {
+		term := r.requests()
+		if r.Condition != "" {
+			term += " && (" + r.Condition + ")"
+		}
+		if term = "(" + term + ")"; !slices.Contains(terms, term) {
 			terms = append(terms, term)
 		}
 	}

@@ -18,10 +18,10 @@ import (
 
 // TestRandomRulesCallExactlyOnce generates families of random rules. The API server must call
 // their webhooks exactly once for a request that a plugin handles, and not at all for any
-// other request. The condition of a rule fails for requests that the rule does not match, so
+// other request. The call fails closed if a rule that has something to do fails closed. The condition of a rule fails for requests that the rule does not match, so
 // the test detects a guard that evaluates it anyway.
 func TestRandomRulesCallExactlyOnce(t *testing.T) {
-	called := 0
+	called := map[admissionregistrationv1.FailurePolicyType]int{}
 	first := seed.First(t)
 	for seed := first; seed < first+100; seed++ {
 		r := rand.New(rand.NewSource(seed))
@@ -31,7 +31,7 @@ func TestRandomRulesCallExactlyOnce(t *testing.T) {
 		programs := compileConditions(t, entries)
 		for range 20 {
 			ar := randomRequest(r)
-			conditions, want := map[string]any{}, 0
+			conditions, want := map[string]any{}, ""
 			for i, rule := range rulesOf(steps) {
 				if !rule.matches(ar) {
 					continue
@@ -40,25 +40,27 @@ func TestRandomRulesCallExactlyOnce(t *testing.T) {
 				if rule.Condition != "" {
 					conditions[fmt.Sprint("c", i)] = holds
 				}
-				if holds || rule.Condition == "" {
-					want = 1
+				if (holds || rule.Condition == "") && want != string(admissionregistrationv1.Fail) {
+					want = string(rule.FailurePolicy)
 				}
 			}
-			got := 0
+			got := ""
 			for i, e := range entries {
 				if matchesAny(e.rules, ar) && evaluate(t, programs[i], ar, conditions) {
-					got++
+					got += string(e.policy)
+					called[e.policy]++
 				}
 			}
-			called += got
 			if got != want {
-				t.Fatalf("Seed %d: %s %s/%s %s in %q is called %d times, want %d\nrules: %+v\nentries: %+v",
+				t.Fatalf("Seed %d: for %s %s/%s %s in %q the policies of the called webhooks are %q, want %q\nrules: %+v\nentries: %+v",
 					seed, ar.Operation, ar.Resource.Group, ar.Resource.Resource, ar.SubResource, ar.Namespace, got, want, rulesOf(steps), entries)
 			}
 		}
 	}
-	if called < 200 {
-		t.Errorf("Only %d requests were called for", called)
+	for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
+		if called[policy] < 100 {
+			t.Errorf("Only %d requests were called for with the policy %s", called[policy], policy)
+		}
 	}
 }
 

@@ -60,14 +60,13 @@ func (f Family) entries(steps []step) []entry {
 	if !overlapping(closed, open) {
 		return slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
 	}
-	// A call runs all plugins that see the request. To run no plugin twice, only the
-	// first entry is called for requests that rules of both policies match. The
-	// built-in families have no such rules; a family of other plugins may, for example
-	// one plugin that fails closed for pods and one that fails open for everything.
-	all := rulesOf(steps)
-	out := slices.Concat(failing.calling(steps, closed, all), ignored.calling(steps, open, open))
+	// A call runs all plugins that see the request. To run no plugin twice, the second
+	// entry is not called for a request for which the first one was, unless the call
+	// changed the object so that the condition of the rule is false now.
+	out := slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
+	shared := slices.DeleteFunc(closed, func(r Rule) bool { return !slices.ContainsFunc(open, r.overlaps) })
 	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
-		Name: "not-called-already", Expression: "!(" + anyOf(closed) + ")",
+		Name: "not-called-already", Expression: "!(" + anyOf(shared) + ")",
 	})
 	return out
 }

@@ -241,9 +241,8 @@ func TestConditions(t *testing.T) {
 }
 
 // TestFailurePolicies checks that a request causes one call, independent of the failure
-// policies of the plugins that handle it. No built-in family has overlapping rules with both
-// policies, but a family of external plugins may. TestRandomRulesCallExactlyOnce counts the
-// calls of such families.
+// policies of the plugins that handle it. TestRandomRulesCallExactlyOnce counts the calls of
+// families with overlapping rules of both policies.
 func TestFailurePolicies(t *testing.T) {
 	ignored := func(rules ...admit.Rule) *admit.Plugin {
 		p := plugin("Ignored", admit.Handler{Mutate: pass}, rules...)
@@ -255,6 +254,7 @@ func TestFailurePolicies(t *testing.T) {
 		resources                []string
 	}
 	const isPods = "request.resource.group == '' && request.operation in ['CREATE'] && (request.resource.resource == 'pods' && (has(request.subResource) ? request.subResource : '') == '')"
+	isNodes := strings.Replace(isPods, "pods", "nodes", 1)
 	for _, c := range []struct {
 		name    string
 		plugins []*admit.Plugin
@@ -267,6 +267,10 @@ func TestFailurePolicies(t *testing.T) {
 		{"some of the same", []*admit.Plugin{ignored(admit.On("*", create)), plugin("P", both, admit.On("pods", create))}, []webhook{
 			{"test.postern.dev", "Fail", "", []string{"pods"}},
 			{"test-ignore.postern.dev", "Ignore", "not-called-already: !((" + isPods + "))", []string{"*"}},
+		}},
+		{"some of the same on a condition", []*admit.Plugin{plugin("P", both, admit.On("pods", create).If("a"), admit.On("pods", create).OrIgnore(), admit.On("nodes", create))}, []webhook{
+			{"test.postern.dev", "Fail", "something-to-do: (" + isPods + " && (a)) || (" + isNodes + ")", []string{"nodes", "pods"}},
+			{"test-ignore.postern.dev", "Ignore", "not-called-already: !((" + isPods + " && (a)))", []string{"pods"}},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,8 +37,8 @@ const (
 //
 // Upstream: plugin/pkg/admission/noderestriction.
 var Plugin = &admit.Plugin{
-	Name:  "NodeRestriction",
-	Rules: rules(),
+	Name:         "NodeRestriction",
+	Configurable: true,
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{
 		insecureCSRs:        {Default: false, PreRelease: featuregate.Deprecated},
 		csiVolumeHealth:     {Default: false, PreRelease: featuregate.Alpha},
@@ -50,9 +50,13 @@ var Plugin = &admit.Plugin{
 		access.To("", "pods", "get"), access.To("", "nodes", "get"), access.To("", "persistentvolumeclaims", "get"), access.To("", "persistentvolumes", "get"),
 		access.To("", "serviceaccounts", "get"), access.To("storage.k8s.io", "csidrivers", "get"), access.Review(),
 	},
-	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		c, err := load(data)
+		if err != nil {
+			return admit.Handler{}, err
+		}
 		n := &nodeRestriction{client: d.Client, authorize: d.Authorize, features: d.Features}
-		return admit.Handler{Mutate: n.check, Validate: n.check, Rules: featureRules(d.Features)}, nil
+		return admit.Handler{Mutate: n.check, Validate: n.check, Rules: rules(d.Features, c)}, nil
 	},
 }
 

@@ -35,26 +35,18 @@ const (
 // rules returns the rules for the requests of nodes. Most conditions contain the whole policy, so the API
 // server calls Postern only for requests that are denied, and nodes keep working while Postern is down. For
 // the other rules the API server has to call. Requests that a node needs to join the cluster and to run pods
-// fail open.
+// fail as the configuration says.
 //
 // kube-apiserver's plugin checks the object that the node sent, in the mutating phase. The validating phase
 // sees the object that will be stored. Both phases check where the API server drops a change in between, such
 // as a change of spec in a status update: the mutating phase denies that change, and the validating phase
 // denies changes that other webhooks made.
-func rules() []admit.Rule {
-	return slices.Concat(
-		in(admit.Both, statusRules(), changedNodeRules()),
-		in(admit.Validating, podRules(), nodeRules(), certificateRules(), leaseRules(), sliceRules()),
-		in(admit.Mutating, newNodeRules(), tokenRules()),
-	)
-}
-
-// featureRules returns the rules that depend on feature gates.
-func featureRules(features featuregate.FeatureGate) []admit.Rule {
+func rules(features featuregate.FeatureGate, c config) []admit.Rule {
 	recovery, health := features.Enabled(expansionRecovery), features.Enabled(csiVolumeHealth)
 	return slices.Concat(
-		in(admit.Both, claimStatusRules(recovery), changedCSINodeRules(health)),
-		in(admit.Validating, claimRules(), csiNodeRules(health)),
+		in(admit.Both, statusRules(), changedNodeRules(), claimStatusRules(recovery), changedCSINodeRules(health)),
+		in(admit.Validating, podRules(c), nodeRules(), certificateRules(c), leaseRules(), sliceRules(), claimRules(), csiNodeRules(health)),
+		in(admit.Mutating, newNodeRules(), tokenRules(c)),
 	)
 }
 
@@ -105,10 +97,10 @@ func statusRules() []admit.Rule {
 	return []admit.Rule{on("", []string{"pods/status"}, update).If(unless(ofNode() + " && " + same))}
 }
 
-func podRules() []admit.Rule {
+func podRules(c config) []admit.Rule {
 	return []admit.Rule{
 		// Mirror pods: the UID in their owner reference is the UID of the Node.
-		on("", []string{"pods"}, create).OrIgnore(),
+		c.failing(on("", []string{"pods"}, create)),
 		// An eviction needs a lookup of the pod. A node may create no other subresource.
 		on("", []string{
 			"pods/attach", "pods/binding", "pods/ephemeralcontainers", "pods/eviction", "pods/exec", "pods/log",
@@ -136,9 +128,9 @@ func newNode() string {
 	return unless(itself + " && " + admit.CELValue("object."+configSource, "null") + " == null && !" + celForbidsLabels("object", ""))
 }
 
-// newNodeRules fail open, as do the rules of TaintNodesByCondition in the same webhook, so that a node can
-// join while Postern is down. The rule for the validating phase fails closed; its condition tells the API
-// server which node may join.
+// newNodeRules fail open whatever the configuration says, as do the rules of TaintNodesByCondition in the same
+// webhook, so that a node can join while Postern is down. The rule for the validating phase fails closed; its
+// condition tells the API server which node may join.
 func newNodeRules() []admit.Rule {
 	return []admit.Rule{on("", allNodes(), create).OrIgnore().If(newNode())}
 }
@@ -171,23 +163,23 @@ func claimRules() []admit.Rule {
 
 // tokenRules apply in the mutating phase: before the validating phase, serviceaccounts/token replaces an
 // empty list of audiences with the audiences of the API server, which are then indistinguishable from
-// requested audiences. The rules have no condition, because the pod has to be looked up.
-func tokenRules() []admit.Rule {
-	return []admit.Rule{on("", []string{"serviceaccounts/token"}, create).OrIgnore()}
+// requested audiences. The API server calls for every token, because the pod has to be looked up.
+func tokenRules(c config) []admit.Rule {
+	return c.failingFor(named, on("", []string{"serviceaccounts/token"}, create))
 }
 
 // certificateRules name all versions in each rule. Otherwise the conditions would have to check the version
 // of the request, although the API server converts the object.
-func certificateRules() []admit.Rule {
+func certificateRules(c config) []admit.Rule {
 	const group = certificatesv1.GroupName
 	signer := text("object.spec.signerName")
 	rules := []admit.Rule{
-		on(group, []string{"certificatesigningrequests", "certificatesigningrequests/*"}, create).OrIgnore().
-			If(unless(fmt.Sprintf("!(%s in ['%s', '%s'])", signer, certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName))),
-		on(group, []string{"podcertificaterequests"}, create).OrIgnore(),
+		c.failing(on(group, []string{"certificatesigningrequests", "certificatesigningrequests/*"}, create).
+			If(unless(fmt.Sprintf("!(%s in ['%s', '%s'])", signer, certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName)))),
 		on(group, []string{"podcertificaterequests/status"}, create),
 		on(group, []string{"podcertificaterequests/*"}, update, remove),
 	}
+	rules = append(rules, c.failingFor(text("object.spec.serviceAccountName"), on(group, []string{"podcertificaterequests"}, create))...)
 	for i := range rules {
 		rules[i].Versions = []string{"v1", "v1beta1", "v1alpha1"}
 	}

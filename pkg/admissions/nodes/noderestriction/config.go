@@ -1,0 +1,91 @@
+package noderestriction
+
+import (
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/postern-dev/postern/pkg/admit"
+)
+
+// maxAccounts bounds the size of the conditions.
+const maxAccounts = 64
+
+// config is the configuration of the plugin. kube-apiserver's plugin has none: it cannot be away.
+type config struct {
+	// FailurePolicy is Ignore or Fail. It concerns the requests that nodes need, and that the API server cannot
+	// decide by a condition.
+	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy"`
+	// FailOpenServiceAccounts are the service accounts of the pods that nodes need to start Postern. Their tokens
+	// and certificates fail open.
+	FailOpenServiceAccounts []serviceAccount `json:"failOpenServiceAccounts"`
+}
+
+type serviceAccount struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (a serviceAccount) String() string { return a.Namespace + "/" + a.Name }
+
+func load(data []byte) (config, error) {
+	c, err := admit.LoadConfig[config](data)
+	if err != nil {
+		return c, err
+	}
+	switch c.FailurePolicy {
+	case "":
+		c.FailurePolicy = admissionregistrationv1.Ignore
+	case admissionregistrationv1.Fail, admissionregistrationv1.Ignore:
+	default:
+		return c, admit.InvalidField("failurePolicy", "%q is neither Fail nor Ignore", c.FailurePolicy)
+	}
+	return c, checkAccounts(c)
+}
+
+func checkAccounts(c config) error {
+	const field = "failOpenServiceAccounts"
+	switch {
+	case len(c.FailOpenServiceAccounts) > 0 && c.FailurePolicy != admissionregistrationv1.Fail:
+		return admit.InvalidField(field, "all service accounts fail open, unless failurePolicy is Fail")
+	case len(c.FailOpenServiceAccounts) > maxAccounts:
+		return admit.InvalidField(field, "there are %d, at most %d are possible", len(c.FailOpenServiceAccounts), maxAccounts)
+	}
+	for i, a := range c.FailOpenServiceAccounts {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if wrong := validation.IsDNS1123Label(a.Namespace); len(wrong) > 0 {
+			return admit.InvalidField(at+".namespace", "no namespace can be called %q: %s", a.Namespace, wrong[0])
+		}
+		if wrong := apivalidation.ValidateServiceAccountName(a.Name, false); len(wrong) > 0 {
+			return admit.InvalidField(at+".name", "no service account can be called %q: %s", a.Name, wrong[0])
+		}
+		if slices.Contains(c.FailOpenServiceAccounts[:i], a) {
+			return admit.InvalidField(at, "%s is in the list already", a)
+		}
+	}
+	return nil
+}
+
+// failing returns the rule with the failure policy of the configuration.
+func (c config) failing(r admit.Rule) admit.Rule {
+	r.FailurePolicy = c.FailurePolicy
+	return r
+}
+
+// failingFor returns the rule with the failure policy of the configuration, and a second rule for the service
+// accounts that fail open. Name is the CEL expression for the service account of the request, in the namespace
+// of the request.
+func (c config) failingFor(name string, r admit.Rule) []admit.Rule {
+	if len(c.FailOpenServiceAccounts) == 0 {
+		return []admit.Rule{c.failing(r)}
+	}
+	accounts := make([]string, 0, len(c.FailOpenServiceAccounts))
+	for _, a := range c.FailOpenServiceAccounts {
+		accounts = append(accounts, a.String())
+	}
+	open := "(has(request.namespace) ? request.namespace : '') + '/' + " + name + " in " + admit.CELStrings(accounts)
+	return []admit.Rule{c.failing(r.If(r.Condition + " && !(" + open + ")")), r.OrIgnore()}
+}
