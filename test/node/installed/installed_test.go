@@ -61,6 +61,7 @@ func TestInstalled(t *testing.T) {
 		{"under load", c.underLoad},
 		{"exec", c.exec},
 		{"node", c.nodeRestriction},
+		{"node that fails closed", c.failClosed},
 		{"kill", c.kill},
 		{"drain of the only node", c.drain},
 		{"restart of the node", c.restart},
@@ -244,6 +245,19 @@ func (c *cluster) nodeRestriction(t *testing.T) {
 	}
 	// It decides: the node may not label another object's node.
 	c.refused(t, "kubectl --as=system:node:"+node.NodeName+" --as-group=system:nodes label node "+node.NodeName+" node-restriction.kubernetes.io/x=y", "is not allowed to modify labels")
+}
+
+// failClosed has the requests that nodes need fail closed. The steps after it end all replicas, and restart the node: the
+// node must start Postern, and then its other pods.
+func (c *cluster) failClosed(t *testing.T) {
+	t.Helper()
+	c.sh(t, upgrade+` --set-json 'configuration={"NodeRestriction":{"failurePolicy":"Fail"}}'`)
+	c.eventually(t, "no webhook for tokens to fail open", func() string {
+		return c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.failurePolicy=="Ignore")].rules[*].resources[*]}' | grep -o serviceaccounts || true`)
+	})
+	if got := c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.failurePolicy=="Fail")].rules[*].resources[*]}'`); !strings.Contains(got, "serviceaccounts/token") {
+		t.Errorf("The webhook that fails closed is for %q, want serviceaccounts/token among them", got)
+	}
 }
 
 // kill kills the containerd shim of a replica. Connections break, so requests may fail, but only for a moment.
