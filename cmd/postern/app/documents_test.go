@@ -80,9 +80,11 @@ var elsewhere = map[string]string{
 	"ir-dbname":        "kube-apiserver",
 	"ir-hawkular":      "kube-apiserver",
 
-	"authorization-mode": "kube-apiserver",
-	"force":              "kubectl",
-	"image-pull-policy":  "kubectl",
+	"authorization-mode":                      "kube-apiserver",
+	"service-account-extend-token-expiration": "kube-apiserver",
+
+	"force":             "kubectl",
+	"image-pull-policy": "kubectl",
 }
 
 // usage is what the help of a command lists.

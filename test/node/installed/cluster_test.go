@@ -18,8 +18,8 @@ import (
 )
 
 // patience bounds a test that would otherwise hang. The tests do not measure this time. The first line of the README
-// builds Postern for two platforms.
-const patience = 4 * time.Minute
+// builds Postern for two platforms, which takes minutes if the build cache is empty.
+const patience = 10 * time.Minute
 
 func TestMain(m *testing.M) {
 	if code, child := node.Child(); child {
