@@ -40,7 +40,9 @@ func TestNodesFailClosed(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) { w.checkClosed(t, ours, network, other) })
 	e2e.StartSilence(t, p.Addr())
 	t.Run("silent", func(t *testing.T) {
-		refused(t, "a token bound to nothing", w.token(t.Context(), other, nil))
+		for _, p := range []*corev1.Pod{network, other} {
+			refused(t, "a token of "+p.Name+" bound to nothing", w.token(t.Context(), p, nil))
+		}
 		refused(t, "a pod with a Secret", w.podWithSecret(t.Context()))
 		if err := w.token(t.Context(), network, boundTo(network)); err != nil {
 			t.Errorf("A token of a service account that fails open: %v", err)
@@ -52,6 +54,7 @@ func TestNodesFailClosed(t *testing.T) {
 func (w *world) checkClosed(t *testing.T, ours, network, other *corev1.Pod) {
 	t.Helper()
 	refused(t, "a token bound to nothing", w.token(t.Context(), other, nil))
+	refused(t, "a token of a service account that fails open, bound to nothing", w.token(t.Context(), network, nil))
 	refused(t, "a token for a pod", w.token(t.Context(), other, boundTo(other)))
 	refused(t, "a pod with a Secret", w.podWithSecret(t.Context()))
 	for _, signer := range []string{certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName} {

@@ -19,8 +19,8 @@ type config struct {
 	// FailurePolicy is Ignore or Fail. It concerns the requests that nodes need, and that the API server cannot
 	// decide by a condition.
 	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy"`
-	// FailOpenServiceAccounts are the service accounts of the pods that nodes need to start Postern. Their tokens
-	// and certificates fail open.
+	// FailOpenServiceAccounts are the service accounts of the pods that nodes need to start Postern. The tokens of
+	// these pods fail open.
 	FailOpenServiceAccounts []serviceAccount `json:"failOpenServiceAccounts"`
 }
 
@@ -75,10 +75,10 @@ func (c config) failing(r admit.Rule) admit.Rule {
 	return r
 }
 
-// failingFor returns the rule with the failure policy of the configuration, and a second rule for the service
-// accounts that fail open. Name is the CEL expression for the service account of the request, in the namespace
-// of the request.
-func (c config) failingFor(name string, r admit.Rule) []admit.Rule {
+// tokens returns the rule for tokens with the failure policy of the configuration, and a second rule for the
+// service accounts that fail open. Only tokens that are bound to a pod fail open: such a token is of no use when the
+// pod is gone, and the API server checks that the pod exists and has the service account.
+func (c config) tokens(r admit.Rule) []admit.Rule {
 	if len(c.FailOpenServiceAccounts) == 0 {
 		return []admit.Rule{c.failing(r)}
 	}
@@ -86,6 +86,8 @@ func (c config) failingFor(name string, r admit.Rule) []admit.Rule {
 	for _, a := range c.FailOpenServiceAccounts {
 		accounts = append(accounts, a.String())
 	}
-	open := "(has(request.namespace) ? request.namespace : '') + '/' + " + name + " in " + admit.CELStrings(accounts)
+	const bound = "object.spec.boundObjectRef."
+	open := fmt.Sprintf("(has(request.namespace) ? request.namespace : '') + '/' + %s in %s && %s == 'v1' && %s == 'Pod' && %s != '' && %s != ''",
+		named, admit.CELStrings(accounts), text(bound+"apiVersion"), text(bound+"kind"), text(bound+"name"), text(bound+"uid"))
 	return []admit.Rule{c.failing(r.If(r.Condition + " && !(" + open + ")")), r.OrIgnore()}
 }

@@ -38,12 +38,18 @@ func TestFailurePolicy(t *testing.T) {
 		{"a token", token("shop", "web"), open, closed, closed},
 		{"a token of an account that fails open", token("kube-system", "network"), open, closed, open},
 		{"a token of the other one", token("shop", "storage.csi"), open, closed, open},
+		{"its token for nothing", tokenFor("kube-system", "network", ``), open, closed, closed},
+		{"its token for an empty reference", tokenFor("kube-system", "network", `"boundObjectRef":{}`), open, closed, closed},
+		{"its token for a Secret", tokenFor("kube-system", "network", `"boundObjectRef":{"apiVersion":"v1","kind":"Secret","name":"a","uid":"u"}`), open, closed, closed},
+		{"its token for another kind of pod", tokenFor("kube-system", "network", `"boundObjectRef":{"apiVersion":"v2","kind":"Pod","name":"a","uid":"u"}`), open, closed, closed},
+		{"its token for a pod without a name", tokenFor("kube-system", "network", `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","uid":"u"}`), open, closed, closed},
+		{"its token for a pod without a uid", tokenFor("kube-system", "network", `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"a"}`), open, closed, closed},
 		{"a token of an account with its name", token("shop", "network"), open, closed, closed},
 		{"a token of an account without a name", token("shop", ""), open, closed, closed},
 		{"a token of no node", of("alice", token("kube-system", "network")), none, none, none},
 		{"a certificate for a pod", podCertificate("shop", "web"), open, closed, closed},
-		{"a certificate for a pod of an account that fails open", podCertificate("kube-system", "network"), open, closed, open},
-		{"a certificate for a pod of no account", podCertificate("kube-system", ""), open, closed, closed},
+		// Nothing but the plugin checks that the pod has the account.
+		{"a certificate for a pod of an account that fails open", podCertificate("kube-system", "network"), open, closed, closed},
 		{"a pod", creation("", "Pod", "pods", "kube-system", `{"spec":{"serviceAccountName":"network"}}`), open, closed, closed},
 		{"a certificate of a kubelet", certificate("kubernetes.io/kubelet-serving"), open, closed, closed},
 		{"a certificate of another signer", certificate("example.com/signer"), none, none, none},
@@ -120,7 +126,11 @@ func named(name string, ar *admissionv1.AdmissionRequest) *admissionv1.Admission
 }
 
 func token(namespace, account string) *admissionv1.AdmissionRequest {
-	ar := creation("authentication.k8s.io", "TokenRequest", "serviceaccounts/token", namespace, `{"spec":{}}`)
+	return tokenFor(namespace, account, `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u"}`)
+}
+
+func tokenFor(namespace, account, spec string) *admissionv1.AdmissionRequest {
+	ar := creation("authentication.k8s.io", "TokenRequest", "serviceaccounts/token", namespace, `{"spec":{`+spec+`}}`)
 	ar.Resource.Group = ""
 	return named(account, ar)
 }

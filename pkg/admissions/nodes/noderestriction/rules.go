@@ -165,7 +165,7 @@ func claimRules() []admit.Rule {
 // empty list of audiences with the audiences of the API server, which are then indistinguishable from
 // requested audiences. The API server calls for every token, because the pod has to be looked up.
 func tokenRules(c config) []admit.Rule {
-	return c.failingFor(named, on("", []string{"serviceaccounts/token"}, create))
+	return c.tokens(on("", []string{"serviceaccounts/token"}, create))
 }
 
 // certificateRules name all versions in each rule. Otherwise the conditions would have to check the version
@@ -176,10 +176,10 @@ func certificateRules(c config) []admit.Rule {
 	rules := []admit.Rule{
 		c.failing(on(group, []string{"certificatesigningrequests", "certificatesigningrequests/*"}, create).
 			If(unless(fmt.Sprintf("!(%s in ['%s', '%s'])", signer, certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName)))),
+		c.failing(on(group, []string{"podcertificaterequests"}, create)),
 		on(group, []string{"podcertificaterequests/status"}, create),
 		on(group, []string{"podcertificaterequests/*"}, update, remove),
 	}
-	rules = append(rules, c.failingFor(text("object.spec.serviceAccountName"), on(group, []string{"podcertificaterequests"}, create))...)
 	for i := range rules {
 		rules[i].Versions = []string{"v1", "v1beta1", "v1alpha1"}
 	}
