@@ -182,16 +182,23 @@ func (w *world) checkPodOfPostern(t *testing.T) {
 // moment later.
 func (w *world) checkToken(t *testing.T, p *corev1.Pod) {
 	t.Helper()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
-	}}
 	e2e.Eventually(t, settleBound, "the kubelet gets a token for pod "+p.Name, func(ctx context.Context) error {
-		token, err := w.kubelet.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{})
-		if err == nil && token.Status.Token == "" {
-			err = errors.New("it is empty")
-		}
-		return err
+		return w.token(ctx, p, boundTo(p))
 	})
+}
+
+func boundTo(p *corev1.Pod) *authenticationv1.BoundObjectReference {
+	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
+}
+
+// token has the node request a token of the service account of the pod.
+func (w *world) token(ctx context.Context, p *corev1.Pod, bound *authenticationv1.BoundObjectReference) error {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}}
+	token, err := w.kubelet.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, p.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	if err == nil && token.Status.Token == "" {
+		err = errors.New("the token is empty")
+	}
+	return err
 }
 
 // checkStatusOf checks that the kubelet can report that a pod runs.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -109,17 +108,6 @@ func (w *world) podOf(t *testing.T, namespace, account string) *corev1.Pod {
 	}
 	w.endWith(t, made)
 	return made
-}
-
-func boundTo(p *corev1.Pod) *authenticationv1.BoundObjectReference {
-	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
-}
-
-// token has the node request a token of the service account of the pod.
-func (w *world) token(ctx context.Context, p *corev1.Pod, bound *authenticationv1.BoundObjectReference) error {
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}}
-	_, err := w.kubelet.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, p.Spec.ServiceAccountName, request, metav1.CreateOptions{})
-	return err
 }
 
 // podWithSecret has the node create an ordinary pod on itself that mounts a Secret.

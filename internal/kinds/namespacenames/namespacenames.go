@@ -9,12 +9,20 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// CheckNames returns an error for the first entry of a list, in a field of a
-// configuration, that is no valid name of a namespace.
+// CheckName returns an error if the value of a field of a configuration is no valid
+// name of a namespace.
+func CheckName(field, name string) error {
+	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+		return admit.InvalidField(field, "no namespace can be called %q: %s", name, wrong[0])
+	}
+	return nil
+}
+
+// CheckNames is CheckName for each entry of a list. It returns the first error.
 func CheckNames(field string, names []string) error {
 	for i, name := range names {
-		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return admit.InvalidField(fmt.Sprintf("%s[%d]", field, i), "no namespace can be called %q: %s", name, wrong[0])
+		if err := CheckName(fmt.Sprintf("%s[%d]", field, i), name); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -6,8 +6,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/postern-dev/postern/internal/kinds/namespacenames"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -56,8 +56,8 @@ func checkAccounts(c config) error {
 	}
 	for i, a := range c.FailOpenServiceAccounts {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if wrong := validation.IsDNS1123Label(a.Namespace); len(wrong) > 0 {
-			return admit.InvalidField(at+".namespace", "no namespace can be called %q: %s", a.Namespace, wrong[0])
+		if err := namespacenames.CheckName(at+".namespace", a.Namespace); err != nil {
+			return err
 		}
 		if wrong := apivalidation.ValidateServiceAccountName(a.Name, false); len(wrong) > 0 {
 			return admit.InvalidField(at+".name", "no service account can be called %q: %s", a.Name, wrong[0])

@@ -103,9 +103,8 @@ var compiler = conditions.NewCompiler()
 
 func creation(group, kind, resource, namespace, object string) *admissionv1.AdmissionRequest {
 	main, sub, _ := strings.Cut(resource, "/")
-	version := "v1"
-	apiVersion := strings.TrimPrefix(group+"/"+version, "/")
-	object = strings.Replace(object, "{", `{"apiVersion":"`+apiVersion+`","kind":"`+kind+`",`, 1)
+	const version = "v1"
+	object = strings.Replace(object, "{", `{"apiVersion":"`+strings.TrimPrefix(group+"/"+version, "/")+`","kind":"`+kind+`",`, 1)
 	return &admissionv1.AdmissionRequest{
 		Operation: admissionv1.Create, Namespace: namespace, SubResource: sub,
 		Kind:     metav1.GroupVersionKind{Group: group, Version: version, Kind: kind},
