@@ -195,7 +195,7 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 			return admit.Decision{}, nil
 		},
-		Features: features, Clock: clock.RealClock{}, Go: func(func(context.Context)) {},
+		Features: features, Clock: clock.RealClock{}, Namespace: "postern-system", Go: func(func(context.Context)) {},
 	}
 }
 

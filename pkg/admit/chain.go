@@ -52,8 +52,8 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		}
 		rules := p.rules(h)
 		logged := func() []any { return []any{"plugin", p.Name} }
-		m := step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating)}
-		v := step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating)}
+		m := step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating), namespace: d.Namespace}
+		v := step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating), namespace: d.Namespace}
 		if m.canRun() {
 			v.everywhere = d.RunsEverywhere
 		}
@@ -66,13 +66,13 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 	s.Objects = router.Objects{Weigh: objects.Weigh, Bound: objects.Bound, New: objects.New}
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
-		s.MutatingConfig = f.mutatingConfig(mutating)
+		s.MutatingConfig = f.mutatingConfig(mutating, d.Namespace)
 	}
 	// A family whose enabled plugins have nothing to do registers a configuration
 	// without webhooks.
 	if len(validating) > 0 || (len(mutating) == 0 && enabledPlugins > 0) {
 		s.Validate = c.admitFunc(Validating, validating)
-		s.ValidatingConfig = f.validatingConfig(validating)
+		s.ValidatingConfig = f.validatingConfig(validating, d.Namespace)
 	}
 	return s, nil
 }
@@ -104,6 +104,8 @@ type step struct {
 	logged func() []any // The values for the logger of the plugin.
 	run    Func
 	rules  []Rule
+	// namespace is the namespace of Postern.
+	namespace string
 	// everywhere, unless nil, reports whether every replica runs the plugin. Until then, a
 	// Validate would deny what the Mutate of this replica would have changed.
 	everywhere func(plugin string) bool
@@ -124,8 +126,9 @@ func rulesIn(rules []Rule, p Phase) []Rule {
 }
 
 func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
+	own := ar.Namespace != "" && ar.Namespace == s.namespace
 	for i := range s.rules {
-		if s.rules[i].matches(ar) {
+		if s.rules[i].OwnNamespace == own && s.rules[i].matches(ar) {
 			return s.everywhere == nil || s.everywhere(s.plugin.Name)
 		}
 	}

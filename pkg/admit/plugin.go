@@ -94,6 +94,8 @@ type Deps struct {
 	Timeout time.Duration
 	// Go runs f in the background, from the API server's first answer to the end of the process. Only New may call Go.
 	Go func(f func(context.Context))
+	// Namespace is the namespace of Postern, or "" if it is not known.
+	Namespace string
 	// Flags holds the values of plugin flags, by name. The value of api-server-plugins is the list of the plugins that the
 	// API server runs. A nil map stands for the defaults.
 	Flags map[string]string

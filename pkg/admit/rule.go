@@ -43,6 +43,8 @@ type Rule struct {
 	Condition string
 	// FailurePolicy defaults to the failure policy of the Plugin.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// OwnNamespace restricts the rule to Postern's own namespace. All other rules exclude that namespace.
+	OwnNamespace bool
 }
 
 // On returns the rule for core v1 resources.
@@ -66,6 +68,13 @@ func (r Rule) If(condition string) Rule {
 // cluster needs to start, or to keep, Postern.
 func (r Rule) OrIgnore() Rule {
 	r.FailurePolicy = admissionregistrationv1.Ignore
+	return r
+}
+
+// InOwnNamespace returns a copy of the rule for Postern's own namespace. It must let pass, or fail open for, everything
+// that Postern needs to start.
+func (r Rule) InOwnNamespace() Rule {
+	r.OwnNamespace = true
 	return r
 }
 

@@ -2,12 +2,15 @@ package admit
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 // Domain is the suffix of webhook names, and ConfigPrefix the prefix of the names of
@@ -17,9 +20,9 @@ const (
 	ConfigPrefix = "postern-"
 )
 
-func (f Family) mutatingConfig(steps []step) *admissionregistrationv1.MutatingWebhookConfiguration {
+func (f Family) mutatingConfig(steps []step, namespace string) *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: ConfigPrefix + f.Name}}
-	for _, e := range f.entries(steps) {
+	for _, e := range f.entries(steps, namespace) {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name: e.name, Rules: e.rules, FailurePolicy: &e.policy, SideEffects: &e.sideEffects, MatchConditions: e.conditions,
 			MatchPolicy: new(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
@@ -31,9 +34,9 @@ func (f Family) mutatingConfig(steps []step) *admissionregistrationv1.MutatingWe
 	return c
 }
 
-func (f Family) validatingConfig(steps []step) *admissionregistrationv1.ValidatingWebhookConfiguration {
+func (f Family) validatingConfig(steps []step, namespace string) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	c := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: ConfigPrefix + f.Name}}
-	for _, e := range f.entries(steps) {
+	for _, e := range f.entries(steps, namespace) {
 		c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
 			Name: e.name, Rules: e.rules, FailurePolicy: &e.policy, SideEffects: &e.sideEffects, MatchConditions: e.conditions,
 			MatchPolicy: new(cmp.Or(f.MatchPolicy, admissionregistrationv1.Equivalent)),
@@ -44,7 +47,9 @@ func (f Family) validatingConfig(steps []step) *admissionregistrationv1.Validati
 
 // entry is one webhook of a configuration. A configuration has one entry for each
 // failure policy of its steps and no more, because the API server calls a mutating
-// webhook again if a later one changed the object, even if both are Postern's.
+// webhook again if a later one changed the object, even if both are Postern's. The
+// rules for Postern's own namespace have entries of their own, and share no request
+// with the others.
 type entry struct {
 	name        string
 	policy      admissionregistrationv1.FailurePolicyType
@@ -53,21 +58,41 @@ type entry struct {
 	conditions  []admissionregistrationv1.MatchCondition
 }
 
-func (f Family) entries(steps []step) []entry {
+func (f Family) entries(steps []step, namespace string) []entry {
+	own := withRules(steps, func(r Rule) bool { return r.OwnNamespace })
+	out := entriesOf(f.Name+"-own", own)
+	for i := range out {
+		in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: fmt.Sprintf("has(request.namespace) && request.namespace == '%s'", namespace)}
+		out[i].conditions = append([]admissionregistrationv1.MatchCondition{in}, out[i].conditions...)
+	}
+	return append(entriesOf(f.Name, withRules(steps, func(r Rule) bool { return !r.OwnNamespace })), out...)
+}
+
+// entriesOf returns the entries for all rules of the steps.
+func entriesOf(name string, steps []step) []entry {
 	closed, open := withPolicy(steps, admissionregistrationv1.Fail), withPolicy(steps, admissionregistrationv1.Ignore)
-	failing := entry{name: f.Name + "." + Domain, policy: admissionregistrationv1.Fail}
-	ignored := entry{name: f.Name + "-ignore." + Domain, policy: admissionregistrationv1.Ignore}
+	failing := entry{name: name + "." + Domain, policy: admissionregistrationv1.Fail}
+	ignored := entry{name: name + "-ignore." + Domain, policy: admissionregistrationv1.Ignore}
+	out := slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
 	if !overlapping(closed, open) {
-		return slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
+		return out
 	}
 	// A call runs all plugins that see the request. To run no plugin twice, the second
 	// entry is not called for a request for which the first one was, unless the call
 	// changed the object so that the condition of the rule is false now.
-	out := slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
 	shared := slices.DeleteFunc(closed, func(r Rule) bool { return !slices.ContainsFunc(open, r.overlaps) })
 	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
 		Name: "not-called-already", Expression: "!(" + anyOf(shared) + ")",
 	})
+	return out
+}
+
+// withRules returns the steps with those of their rules for which keep is true.
+func withRules(steps []step, keep func(Rule) bool) []step {
+	out := slices.Clone(steps)
+	for i := range out {
+		out[i].rules = slices.DeleteFunc(slices.Clone(out[i].rules), func(r Rule) bool { return !keep(r) })
+	}
 	return out
 }
 

@@ -17,14 +17,16 @@ import (
 // Deployment holds the fields of the webhook configurations that depend on how Postern is installed. They are
 // the same for all services.
 type Deployment struct {
-	// Namespace is the namespace of Postern. It is exempt from every webhook and owns the configurations.
+	// Namespace is the namespace of Postern. It owns the configurations. It is exempt from all webhooks but those that
+	// are only for it (router.OwnNamespace).
 	Namespace string
 	// Service and Port are the address at which the API server calls Postern in a cluster.
 	Service string
 	Port    int32
 	// URL replaces the Service if it is not empty. Its form is https://host:port.
 	URL string
-	// FailurePolicy, if not empty, applies to all webhooks.
+	// FailurePolicy, if not empty, applies to all webhooks but those that are only for Namespace: with Fail, no node could
+	// start Postern.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// Timeout is the timeout of the API server's calls, between 1 s and 30 s.
 	Timeout time.Duration
@@ -107,8 +109,8 @@ func (d Deployment) mutating(s router.AdmissionService, at endpoint) *admissionr
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		w.ClientConfig = d.clientConfig(s.Path+router.MutatePath, at)
+		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
-		w.FailurePolicy = d.failurePolicy(w.FailurePolicy)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
 		if w.ReinvocationPolicy == nil {
 			// A plugin must see what later webhooks add, such as a sidecar.
@@ -126,8 +128,8 @@ func (d Deployment) validating(s router.AdmissionService, at endpoint) *admissio
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		w.ClientConfig = d.clientConfig(s.Path+router.ValidatePath, at)
+		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
-		w.FailurePolicy = d.failurePolicy(w.FailurePolicy)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
 	}
 	return c
@@ -142,11 +144,16 @@ func (d Deployment) identify(m *metav1.ObjectMeta) {
 	m.Labels[ManagedByLabel], m.Labels[NamespaceLabel] = ManagedBy, d.Namespace
 }
 
-func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.FailurePolicyType {
-	if d.FailurePolicy != "" {
+func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType, conditions []admissionregistrationv1.MatchCondition) *admissionregistrationv1.FailurePolicyType {
+	if d.FailurePolicy != "" && !onlyOwnNamespace(conditions) {
 		return &d.FailurePolicy
 	}
 	return own
+}
+
+// onlyOwnNamespace reports whether a webhook with these conditions is only for Postern's own namespace.
+func onlyOwnNamespace(conditions []admissionregistrationv1.MatchCondition) bool {
+	return slices.ContainsFunc(conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.OwnNamespace })
 }
 
 // complete sets the fields that have one correct value, unless the service has set them.
@@ -198,7 +205,11 @@ func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOper
 	all := []admissionregistrationv1.MatchCondition{
 		// The API server's loopback user creates the system namespaces, classes and roles during the start.
 		{Name: "exclude-apiserver", Expression: `!(has(request.userInfo.username) && request.userInfo.username == 'system:apiserver')`},
-		{Name: "exclude-namespaces", Expression: notInNamespaces(append([]string{d.Namespace}, d.ExemptNamespaces...))},
+	}
+	if !onlyOwnNamespace(own) {
+		all = append(all, admissionregistrationv1.MatchCondition{
+			Name: "exclude-namespaces", Expression: notInNamespaces(append([]string{d.Namespace}, d.ExemptNamespaces...)),
+		})
 	}
 	for _, e := range exclusions() {
 		if wild(rules, e.group, e.resource) {

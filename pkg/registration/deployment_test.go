@@ -106,6 +106,25 @@ func TestConfigurationsForAURL(t *testing.T) {
 	}
 }
 
+// TestOwnNamespace checks the webhooks that are only for Postern's own namespace. The failure policy of the deployment does
+// not apply to them: with Fail, no node could start Postern.
+func TestOwnNamespace(t *testing.T) {
+	own := []admissionregistrationv1.MatchCondition{{Name: "only-own-namespace", Expression: "a"}, {Name: "something-to-do", Expression: "b"}}
+	s := bareService()
+	s.MutatingConfig.Webhooks[0].MatchConditions, s.ValidatingConfig.Webhooks[0].MatchConditions = own, own
+	want := append([]admissionregistrationv1.MatchCondition{{Name: "exclude-apiserver", Expression: notAPIServer}}, own...)
+	for _, policy := range []admissionregistrationv1.FailurePolicyType{"", admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
+		d := Deployment{Namespace: "postern-system", Timeout: time.Second, ExemptNamespaces: []string{"postern-system"}, FailurePolicy: policy}
+		m, v := d.mutating(s, endpoint{}).Webhooks[0], d.validating(s, endpoint{}).Webhooks[0]
+		if diff := cmp.Diff(m.MatchConditions, want) + cmp.Diff(v.MatchConditions, want); diff != "" {
+			t.Errorf("With the failure policy %q: got other conditions (-got +want):\n%s", policy, diff)
+		}
+		if *m.FailurePolicy != "Fail" || *v.FailurePolicy != "Ignore" {
+			t.Errorf("With the failure policy %q: got %s and %s, want those of the service", policy, *m.FailurePolicy, *v.FailurePolicy)
+		}
+	}
+}
+
 func TestExclusions(t *testing.T) {
 	const leases, authn, authz, coreEvents, events, tokens = "exclude-leases", "exclude-authentication-reviews", "exclude-authorization-reviews",
 		"exclude-core-events", "exclude-events", "exclude-tokens"

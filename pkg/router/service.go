@@ -58,6 +58,10 @@ type Objects struct {
 	New func(*admissionv1.AdmissionRequest) runtime.Object
 }
 
+// OwnNamespace is the name of the match condition of a webhook that is called only for Postern's own namespace. Its
+// expression is true for that namespace only (admit.Deps.Namespace). All other webhooks are never called for it.
+const OwnNamespace = "only-own-namespace"
+
 const (
 	// MutatePath is the suffix of the path of the mutating half. It follows the
 	// Path of a service.

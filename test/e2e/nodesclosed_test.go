@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,14 +36,18 @@ func TestNodesFailClosed(t *testing.T) {
 		return errors.Join(w.token(ctx, ours, boundTo(ours)), w.token(ctx, network, boundTo(network)))
 	})
 
+	elsewhere := w.podOn(t, e2e.PosternNamespace, "default", "another-node")
+	t.Run("in Postern's namespace", func(t *testing.T) { w.checkOwnNamespace(t, ours, elsewhere, denied) })
+
 	p.Kill()
 	t.Run("stopped", func(t *testing.T) { w.checkClosed(t, ours, network, other) })
+	t.Run("stopped, in Postern's namespace", func(t *testing.T) { w.checkOwnNamespace(t, ours, elsewhere, refused) })
 	e2e.StartSilence(t, p.Addr())
 	t.Run("silent", func(t *testing.T) {
 		for _, p := range []*corev1.Pod{network, other} {
 			refused(t, "a token of "+p.Name+" bound to nothing", w.token(t.Context(), p, nil))
 		}
-		refused(t, "a pod with a Secret", w.podWithSecret(t.Context()))
+		refused(t, "a pod with a Secret", w.podWithSecret(t.Context(), w.namespace))
 		if err := w.token(t.Context(), network, boundTo(network)); err != nil {
 			t.Errorf("A token of a service account that fails open: %v", err)
 		}
@@ -55,7 +60,7 @@ func (w *world) checkClosed(t *testing.T, ours, network, other *corev1.Pod) {
 	refused(t, "a token bound to nothing", w.token(t.Context(), other, nil))
 	refused(t, "a token of a service account that fails open, bound to nothing", w.token(t.Context(), network, nil))
 	refused(t, "a token for a pod", w.token(t.Context(), other, boundTo(other)))
-	refused(t, "a pod with a Secret", w.podWithSecret(t.Context()))
+	refused(t, "a pod with a Secret", w.podWithSecret(t.Context(), w.namespace))
 	for _, signer := range []string{certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName} {
 		_, err := w.kubelet.CertificatesV1().CertificateSigningRequests().Create(t.Context(), signingRequest(t, "closed", signer), dryRun())
 		refused(t, "a certificate of "+signer, err)
@@ -79,13 +84,34 @@ func (w *world) checkClosed(t *testing.T, ours, network, other *corev1.Pod) {
 	})
 }
 
+// checkOwnNamespace checks the requests of a node that it does not need to run a pod of Postern. With them it could take the
+// CA and the service account of Postern, or take its pods out of service.
+func (w *world) checkOwnNamespace(t *testing.T, ours, elsewhere *corev1.Pod, check func(t *testing.T, what string, err error)) {
+	t.Helper()
+	pods := w.kubelet.CoreV1().Pods(e2e.PosternNamespace)
+	check(t, "a pod with a Secret", w.podWithSecret(t.Context(), e2e.PosternNamespace))
+	check(t, "a token bound to nothing", w.token(t.Context(), ours, nil))
+	check(t, "the deletion of a pod of another node", pods.Delete(t.Context(), elsewhere.Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
+	_, err := pods.Patch(t.Context(), elsewhere.Name, "application/strategic-merge-patch+json", []byte(`{"status":{"podIP":"192.0.2.9"}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+	check(t, "the status of a pod of another node", err)
+}
+
+func denied(t *testing.T, what string, err error) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `admission webhook "nodes-own.postern.dev" denied the request`) {
+		t.Errorf("%s: got %v, want a denial", what, err)
+	}
+}
+
 // refused checks that the API server rejected a request because it got no answer of the webhook.
 func refused(t *testing.T, what string, err error) {
 	t.Helper()
-	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed calling webhook "nodes.postern.dev"`) {
+	if !apierrors.IsInternalError(err) || !failed.MatchString(err.Error()) {
 		t.Errorf("%s: got %v, want an internal error about the webhook", what, err)
 	}
 }
+
+var failed = regexp.MustCompile(`failed calling webhook "nodes(-own)?\.postern\.dev"`)
 
 // account creates a service account and removes it at the end of the test.
 func (w *world) account(t *testing.T, namespace, name string) {
@@ -100,8 +126,13 @@ func (w *world) account(t *testing.T, namespace, name string) {
 // podOf creates a pod of a service account on the node.
 func (w *world) podOf(t *testing.T, namespace, account string) *corev1.Pod {
 	t.Helper()
-	p := pod("of-" + account)
-	p.Spec.ServiceAccountName, p.Spec.NodeName = account, nodeName
+	return w.podOn(t, namespace, account, nodeName)
+}
+
+func (w *world) podOn(t *testing.T, namespace, account, node string) *corev1.Pod {
+	t.Helper()
+	p := pod("of-" + account + "-on-" + node)
+	p.Spec.ServiceAccountName, p.Spec.NodeName = account, node
 	made, err := w.Admin.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("Creating a pod: %v", err)
@@ -111,10 +142,10 @@ func (w *world) podOf(t *testing.T, namespace, account string) *corev1.Pod {
 }
 
 // podWithSecret has the node create an ordinary pod on itself that mounts a Secret.
-func (w *world) podWithSecret(ctx context.Context) error {
+func (w *world) podWithSecret(ctx context.Context, namespace string) error {
 	p := pod("thief")
 	p.Spec.NodeName = nodeName
 	p.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}}}
-	_, err := w.kubelet.CoreV1().Pods(w.namespace).Create(ctx, p, dryRun())
+	_, err := w.kubelet.CoreV1().Pods(namespace).Create(ctx, p, dryRun())
 	return err
 }

@@ -149,6 +149,7 @@ func (p *process) deps() admit.Deps {
 		Features:          p.features,
 		Clock:             clock.RealClock{},
 		Timeout:           p.deployment.Timeout,
+		Namespace:         p.deployment.Namespace,
 		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:           p.registry,
 		Observe:           observePlugins(p.registry),

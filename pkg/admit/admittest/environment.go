@@ -176,7 +176,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 	return admit.Deps{
 		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, CustomInformers: e.CustomInformers,
 		OptionalInformers: e.CustomInformers, RESTMapper: e.Mapper,
-		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock, Timeout: 10 * time.Second,
+		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock, Timeout: 10 * time.Second, Namespace: "postern-system",
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
 	}, nil
 }

@@ -75,19 +75,21 @@ func (c config) failing(r admit.Rule) admit.Rule {
 	return r
 }
 
-// tokens returns the rule for tokens with the failure policy of the configuration, and a second rule for the
-// service accounts that fail open. Only tokens that are bound to a pod fail open: such a token is of no use when the
-// pod is gone, and the API server checks that the pod exists and has the service account.
-func (c config) tokens(r admit.Rule) []admit.Rule {
+// bound is the CEL expression for a token that is bound to a pod. Such a token is of no use when the pod is gone, and the
+// API server checks that the pod exists and has the service account.
+func bound() string {
+	const ref = "object.spec.boundObjectRef."
+	return fmt.Sprintf("%s == 'v1' && %s == 'Pod' && %s != '' && %s != ''", text(ref+"apiVersion"), text(ref+"kind"), text(ref+"name"), text(ref+"uid"))
+}
+
+// openTokens is the CEL expression for the tokens of failOpenServiceAccounts, or "" for none.
+func (c config) openTokens() string {
 	if len(c.FailOpenServiceAccounts) == 0 {
-		return []admit.Rule{c.failing(r)}
+		return ""
 	}
 	accounts := make([]string, 0, len(c.FailOpenServiceAccounts))
 	for _, a := range c.FailOpenServiceAccounts {
 		accounts = append(accounts, a.String())
 	}
-	const bound = "object.spec.boundObjectRef."
-	open := fmt.Sprintf("(has(request.namespace) ? request.namespace : '') + '/' + %s in %s && %s == 'v1' && %s == 'Pod' && %s != '' && %s != ''",
-		named, admit.CELStrings(accounts), text(bound+"apiVersion"), text(bound+"kind"), text(bound+"name"), text(bound+"uid"))
-	return []admit.Rule{c.failing(r.If(r.Condition + " && !(" + open + ")")), r.OrIgnore()}
+	return fmt.Sprintf("(has(request.namespace) ? request.namespace : '') + '/' + %s in %s && %s", named, admit.CELStrings(accounts), bound())
 }

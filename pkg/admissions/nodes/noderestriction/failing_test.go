@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,7 +65,49 @@ func TestFailurePolicy(t *testing.T) {
 	}
 }
 
-// called returns the names of the webhooks that the API server calls, first those of the mutating phase.
+// TestOwnNamespace checks which webhook the API server calls for the requests of nodes in Postern's own namespace. It is the
+// same with every configuration.
+func TestOwnNamespace(t *testing.T) {
+	const ours = "postern-system"
+	none, open, closed := []string(nil), []string{"nodes-own-ignore.postern.dev"}, []string{"nodes-own.postern.dev"}
+	both := slices.Concat(closed, closed)
+	ofNode := func(node string) string {
+		return `{"spec":{"nodeName":"` + node + `"},"metadata":{"labels":{"a":"b"}}}`
+	}
+	for _, c := range []struct {
+		name    string
+		request *admissionv1.AdmissionRequest
+		want    []string
+	}{
+		{"a pod", creation("", "Pod", "pods", ours, ofNode("node-1")), closed},
+		{"a pod of no node", of("alice", creation("", "Pod", "pods", ours, ofNode("node-1"))), none},
+		{"a pod of a user with the name of a node", withoutGroups(creation("", "Pod", "pods", ours, ofNode("node-1"))), none},
+		{"an eviction", eviction(ours), closed},
+		{"an ephemeral container", update("pods/ephemeralcontainers", ours, ofNode("node-1"), ofNode("node-1")), closed},
+		{"the deletion of its pod", deletion(ours, ofNode("node-1")), none},
+		{"the deletion of a pod of another node", deletion(ours, ofNode("node-2")), closed},
+		{"the status of its pod", update("pods/status", ours, ofNode("node-1"), ofNode("node-1")), none},
+		{"the status of a pod of another node", update("pods/status", ours, ofNode("node-2"), ofNode("node-2")), both},
+		{"a label in the status of its pod", update("pods/status", ours, `{"spec":{"nodeName":"node-1"},"metadata":{"labels":{"c":"d"}}}`, ofNode("node-1")), both},
+		{"a token for a pod", token(ours, "postern"), open},
+		{"a token for a pod, of another account", token(ours, "default"), open},
+		{"a token for nothing", tokenFor(ours, "postern", ``), closed},
+		{"a token for a Secret", tokenFor(ours, "postern", `"boundObjectRef":{"apiVersion":"v1","kind":"Secret","name":"a","uid":"u"}`), closed},
+		{"a token for a pod without a uid", tokenFor(ours, "postern", `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"a"}`), closed},
+		{"a token of no node", of("alice", token(ours, "postern")), none},
+		{"a certificate for a pod", podCertificate(ours, "postern"), closed},
+		{"a Lease", creation("coordination.k8s.io", "Lease", "leases", ours, `{"metadata":{"name":"node-1"}}`), closed},
+	} {
+		for _, config := range []string{"", failClosed, exceptions} {
+			if diff := cmp.Diff(called(t, config, c.request), c.want); diff != "" {
+				t.Errorf("%s, with the configuration %q: other webhooks are called (- got, + want):\n%s", c.name, config, diff)
+			}
+		}
+	}
+}
+
+// called returns the names of the webhooks that the API server calls, first those of the mutating phase. As package
+// registration does, it excludes Postern's own namespace from all webhooks that are not for it.
 func called(t *testing.T, config string, ar *admissionv1.AdmissionRequest) []string {
 	t.Helper()
 	family := admit.Family{Name: "nodes", Plugins: []*admit.Plugin{noderestriction.Plugin}}
@@ -72,7 +115,7 @@ func called(t *testing.T, config string, ar *admissionv1.AdmissionRequest) []str
 	if err := features.Add(noderestriction.Plugin.Features); err != nil {
 		t.Fatal(err)
 	}
-	s, err := family.Service(admit.Deps{Features: features}, map[string][]byte{noderestriction.Plugin.Name: []byte(config)})
+	s, err := family.Service(admit.Deps{Features: features, Namespace: "postern-system"}, map[string][]byte{noderestriction.Plugin.Name: []byte(config)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +134,8 @@ func called(t *testing.T, config string, ar *admissionv1.AdmissionRequest) []str
 			if err != nil {
 				t.Fatal(err)
 			}
-			if result.Called {
+			own := slices.ContainsFunc(w.Conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.OwnNamespace })
+			if result.Called && (own || ar.Namespace != "postern-system") {
 				names = append(names, w.Name)
 			}
 		}
@@ -112,6 +156,29 @@ func creation(group, kind, resource, namespace, object string) *admissionv1.Admi
 		Object:   runtime.RawExtension{Raw: []byte(object)},
 		UserInfo: authenticationv1.UserInfo{Username: "system:node:node-1", Groups: []string{"system:nodes"}},
 	}
+}
+
+func update(resource, namespace, object, old string) *admissionv1.AdmissionRequest {
+	ar := creation("", "Pod", resource, namespace, object)
+	ar.Operation, ar.OldObject = admissionv1.Update, creation("", "Pod", resource, namespace, old).Object
+	return named("a", ar)
+}
+
+func eviction(namespace string) *admissionv1.AdmissionRequest {
+	ar := creation("policy", "Eviction", "pods/eviction", namespace, `{"deleteOptions":{}}`)
+	ar.Resource.Group = ""
+	return named("a", ar)
+}
+
+func deletion(namespace, old string) *admissionv1.AdmissionRequest {
+	ar := update("pods", namespace, old, old)
+	ar.Operation, ar.Object = admissionv1.Delete, runtime.RawExtension{}
+	return ar
+}
+
+func withoutGroups(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
+	ar.UserInfo.Groups = nil
+	return ar
 }
 
 func of(user string, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {

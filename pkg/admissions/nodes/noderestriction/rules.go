@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/featuregate"
@@ -44,10 +45,32 @@ const (
 func rules(features featuregate.FeatureGate, c config) []admit.Rule {
 	recovery, health := features.Enabled(expansionRecovery), features.Enabled(csiVolumeHealth)
 	return slices.Concat(
-		in(admit.Both, statusRules(), changedNodeRules(), claimStatusRules(recovery), changedCSINodeRules(health)),
-		in(admit.Validating, podRules(c), nodeRules(), certificateRules(c), leaseRules(), sliceRules(), claimRules(), csiNodeRules(health)),
-		in(admit.Mutating, newNodeRules(), tokenRules(c)),
+		in(admit.Both, changedNodeRules(), changedCSINodeRules(health)),
+		in(admit.Validating, nodeRules(), signingRules(c), sliceRules(), csiNodeRules(health)),
+		in(admit.Mutating, newNodeRules()),
+		namespacedRules(recovery, c, c.openTokens()),
+		ownRules(recovery),
 	)
+}
+
+// namespacedRules are the rules for namespaced resources. Tokens for which the CEL expression open is true fail open.
+func namespacedRules(recovery bool, c config, open string) []admit.Rule {
+	return slices.Concat(
+		in(admit.Both, statusRules(), claimStatusRules(recovery)),
+		in(admit.Validating, podRules(c), podCertificateRules(c), leaseRules(), claimRules()),
+		in(admit.Mutating, tokenRules(c, open)),
+	)
+}
+
+// ownRules are the rules for Postern's own namespace, whatever the configuration says. A node that could create any pod
+// there would get the CA of the webhooks and the service account of Postern. To start Postern a node needs only tokens
+// that are bound to pods, and requests that the conditions let pass.
+func ownRules(recovery bool) []admit.Rule {
+	rules := namespacedRules(recovery, config{FailurePolicy: admissionregistrationv1.Fail}, bound())
+	for i := range rules {
+		rules[i] = rules[i].InOwnNamespace()
+	}
+	return rules
 }
 
 func in(phase admit.Phase, lists ...[]admit.Rule) []admit.Rule {
@@ -164,22 +187,32 @@ func claimRules() []admit.Rule {
 // tokenRules apply in the mutating phase: before the validating phase, serviceaccounts/token replaces an
 // empty list of audiences with the audiences of the API server, which are then indistinguishable from
 // requested audiences. The API server calls for every token, because the pod has to be looked up.
-func tokenRules(c config) []admit.Rule {
-	return c.tokens(on("", []string{"serviceaccounts/token"}, create))
+func tokenRules(c config, open string) []admit.Rule {
+	all := on("", []string{"serviceaccounts/token"}, create)
+	if open == "" {
+		return []admit.Rule{c.failing(all)}
+	}
+	return []admit.Rule{c.failing(all.If(isNode + " && !(" + open + ")")), all.OrIgnore()}
 }
 
-// certificateRules name all versions in each rule. Otherwise the conditions would have to check the version
-// of the request, although the API server converts the object.
-func certificateRules(c config) []admit.Rule {
-	const group = certificatesv1.GroupName
+func signingRules(c config) []admit.Rule {
 	signer := text("object.spec.signerName")
-	rules := []admit.Rule{
-		c.failing(on(group, []string{"certificatesigningrequests", "certificatesigningrequests/*"}, create).
-			If(unless(fmt.Sprintf("!(%s in ['%s', '%s'])", signer, certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName)))),
+	return inAllVersions(c.failing(on(certificatesv1.GroupName, []string{"certificatesigningrequests", "certificatesigningrequests/*"}, create).
+		If(unless(fmt.Sprintf("!(%s in ['%s', '%s'])", signer, certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName)))))
+}
+
+func podCertificateRules(c config) []admit.Rule {
+	const group = certificatesv1.GroupName
+	return inAllVersions(
 		c.failing(on(group, []string{"podcertificaterequests"}, create)),
 		on(group, []string{"podcertificaterequests/status"}, create),
 		on(group, []string{"podcertificaterequests/*"}, update, remove),
-	}
+	)
+}
+
+// inAllVersions returns the rules with all versions of certificates.k8s.io. With one rule for each version the conditions
+// would have to check the version of the request, although the API server converts the object.
+func inAllVersions(rules ...admit.Rule) []admit.Rule {
 	for i := range rules {
 		rules[i].Versions = []string{"v1", "v1beta1", "v1alpha1"}
 	}
