@@ -14,12 +14,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
+	"github.com/postern-dev/postern/pkg/router"
 )
 
 var update = flag.Bool("update", false, "write the table of plugins into the project's README")
@@ -74,20 +76,28 @@ func TestPluginReadmes(t *testing.T) {
 	}
 }
 
-// exempt is the sentence about requests that no plugin receives.
-const exempt = "- Requests in Postern's own namespace and in those of `--exempt-namespaces`, and all requests of the user " +
-	"`system:apiserver`, are exempt: the plugin does not see them."
+// exempt returns the sentence about requests that a plugin does not receive.
+func exempt(registered []hook) string {
+	namespaces := "Postern's own namespace and in those"
+	forOwn := func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.OwnNamespace }
+	if slices.ContainsFunc(registered, func(h hook) bool { return slices.ContainsFunc(h.conditions, forOwn) }) {
+		namespaces = "the namespaces"
+	}
+	return "- Requests in " + namespaces + " of `--exempt-namespaces`, and all requests of the user `system:apiserver`, are exempt: " +
+		"the plugin does not see them."
+}
 
 // TestReadmesNameTheExemptions requires each README to state which requests its plugin does not restrict.
 func TestReadmesNameTheExemptions(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
-			if len(registered(t, allGates(true), m.Name)) == 0 {
+			hooks := registered(t, allGates(true), m.Name)
+			if len(hooks) == 0 {
 				return // The API server never calls Postern for it.
 			}
 			differences := strings.Join(strings.Fields(m.readme(t).sections["Differences from kube-apiserver"]), " ")
-			if !strings.Contains(differences, exempt) {
-				t.Errorf("The differences do not have the sentence %q", exempt)
+			if want := exempt(hooks); !strings.Contains(differences, want) {
+				t.Errorf("The differences do not have the sentence %q", want)
 			}
 		})
 	}

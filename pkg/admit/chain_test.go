@@ -42,6 +42,43 @@ func service(t *testing.T, plugins ...*admit.Plugin) router.AdmissionService {
 	return s
 }
 
+// TestPluginsInOwnNamespace has two plugins with a rule for the same requests, one of them for Postern's own namespace. A
+// call runs only the plugin whose rule holds in the namespace.
+func TestPluginsInOwnNamespace(t *testing.T) {
+	var ran []string
+	running := func(name string) admit.Handler {
+		return admit.Handler{Validate: func(context.Context, *admit.Request) error { ran = append(ran, name); return nil }}
+	}
+	elsewhere := plugin("Elsewhere", running("Elsewhere"), admit.On("pods", create))
+	inOwn := plugin("Own", running("Own"), admit.On("pods", create).InOwnNamespace())
+	family := admit.Family{Name: "test", Plugins: []*admit.Plugin{elsewhere, inOwn}}
+	for _, c := range []struct {
+		own, namespace string
+		want           []string
+	}{
+		{"postern-system", "postern-system", []string{"Own"}},
+		{"postern-system", "ns", []string{"Elsewhere"}},
+		{"postern-system", "", []string{"Elsewhere"}},
+		{"", "", []string{"Elsewhere"}},
+	} {
+		s, err := family.Service(admit.Deps{Namespace: c.own}, map[string][]byte{"Elsewhere": nil, "Own": nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran = nil
+		resp := s.Validate(t.Context(), &admissionv1.AdmissionRequest{
+			Operation: create, Namespace: c.namespace, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
+		})
+		if !resp.Allowed {
+			t.Errorf("Postern in %q, a pod in %q: got %+v", c.own, c.namespace, resp.Result)
+		}
+		if diff := cmp.Diff(ran, c.want); diff != "" {
+			t.Errorf("Postern in %q, a pod in %q: other plugins ran (-got +want):\n%s", c.own, c.namespace, diff)
+		}
+	}
+}
+
 // TestPluginThatNotAllReplicasRun runs two plugins that deny. While another replica lacks them, the one that also
 // mutates denies nothing.
 func TestPluginThatNotAllReplicasRun(t *testing.T) {
