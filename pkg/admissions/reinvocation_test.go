@@ -18,8 +18,8 @@ func conditional() map[string]string {
 		// The validating rule for the same requests has the same condition, and denies the changes of
 		// webhooks that are called later.
 		"NodeRestriction nodes,nodes/*": "the rule denies and changes nothing",
-		// It is in effect in Postern's own namespace only.
-		"NodeRestriction serviceaccounts/token": "the rule for the other tokens fails open, and both deny and change nothing",
+		// Of the rules with both failure policies, one is called for each token.
+		"NodeRestriction serviceaccounts/token": "the rule denies and changes nothing",
 	}
 }
 

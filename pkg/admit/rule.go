@@ -43,7 +43,7 @@ type Rule struct {
 	Condition string
 	// FailurePolicy defaults to the failure policy of the Plugin.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
-	// OwnNamespace restricts the rule to Postern's own namespace. All other rules exclude that namespace.
+	// OwnNamespace restricts the rule to Postern's own namespace. All other rules exclude it.
 	OwnNamespace bool
 }
 

@@ -61,8 +61,12 @@ type entry struct {
 func (f Family) entries(steps []step, namespace string) []entry {
 	own := withRules(steps, func(r Rule) bool { return r.OwnNamespace })
 	out := entriesOf(f.Name+"-own", own)
+	in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: fmt.Sprintf("has(request.namespace) && request.namespace == '%s'", namespace)}
 	for i := range out {
-		in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: fmt.Sprintf("has(request.namespace) && request.namespace == '%s'", namespace)}
+		for j := range out[i].conditions {
+			// The API server evaluates all conditions, also after one that is false.
+			out[i].conditions[j].Expression = in.Expression + " && (" + out[i].conditions[j].Expression + ")"
+		}
 		out[i].conditions = append([]admissionregistrationv1.MatchCondition{in}, out[i].conditions...)
 	}
 	return append(entriesOf(f.Name, withRules(steps, func(r Rule) bool { return !r.OwnNamespace })), out...)

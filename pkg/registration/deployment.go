@@ -25,8 +25,8 @@ type Deployment struct {
 	Port    int32
 	// URL replaces the Service if it is not empty. Its form is https://host:port.
 	URL string
-	// FailurePolicy, if not empty, applies to all webhooks but those that are only for Namespace: with Fail, no node could
-	// start Postern.
+	// FailurePolicy, if not empty, applies to all webhooks. Fail does not apply to those that are only for Namespace,
+	// because no node could start Postern.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// Timeout is the timeout of the API server's calls, between 1 s and 30 s.
 	Timeout time.Duration
@@ -145,10 +145,10 @@ func (d Deployment) identify(m *metav1.ObjectMeta) {
 }
 
 func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType, conditions []admissionregistrationv1.MatchCondition) *admissionregistrationv1.FailurePolicyType {
-	if d.FailurePolicy != "" && !onlyOwnNamespace(conditions) {
-		return &d.FailurePolicy
+	if d.FailurePolicy == "" || d.FailurePolicy == admissionregistrationv1.Fail && onlyOwnNamespace(conditions) {
+		return own
 	}
-	return own
+	return &d.FailurePolicy
 }
 
 // onlyOwnNamespace reports whether a webhook with these conditions is only for Postern's own namespace.

@@ -106,21 +106,21 @@ func TestConfigurationsForAURL(t *testing.T) {
 	}
 }
 
-// TestOwnNamespace checks the webhooks that are only for Postern's own namespace. The failure policy of the deployment does
-// not apply to them: with Fail, no node could start Postern.
+// TestOwnNamespace checks the webhooks that are only for Postern's own namespace. The failure policy Fail of the deployment
+// does not apply to them, because no node could start Postern.
 func TestOwnNamespace(t *testing.T) {
 	own := []admissionregistrationv1.MatchCondition{{Name: "only-own-namespace", Expression: "a"}, {Name: "something-to-do", Expression: "b"}}
 	s := bareService()
 	s.MutatingConfig.Webhooks[0].MatchConditions, s.ValidatingConfig.Webhooks[0].MatchConditions = own, own
-	want := append([]admissionregistrationv1.MatchCondition{{Name: "exclude-apiserver", Expression: notAPIServer}}, own...)
-	for _, policy := range []admissionregistrationv1.FailurePolicyType{"", admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
+	conditions := append([]admissionregistrationv1.MatchCondition{{Name: "exclude-apiserver", Expression: notAPIServer}}, own...)
+	for policy, want := range map[admissionregistrationv1.FailurePolicyType]string{"": "Fail Ignore", admissionregistrationv1.Fail: "Fail Ignore", admissionregistrationv1.Ignore: "Ignore Ignore"} {
 		d := Deployment{Namespace: "postern-system", Timeout: time.Second, ExemptNamespaces: []string{"postern-system"}, FailurePolicy: policy}
 		m, v := d.mutating(s, endpoint{}).Webhooks[0], d.validating(s, endpoint{}).Webhooks[0]
-		if diff := cmp.Diff(m.MatchConditions, want) + cmp.Diff(v.MatchConditions, want); diff != "" {
+		if diff := cmp.Diff(m.MatchConditions, conditions) + cmp.Diff(v.MatchConditions, conditions); diff != "" {
 			t.Errorf("With the failure policy %q: got other conditions (-got +want):\n%s", policy, diff)
 		}
-		if *m.FailurePolicy != "Fail" || *v.FailurePolicy != "Ignore" {
-			t.Errorf("With the failure policy %q: got %s and %s, want those of the service", policy, *m.FailurePolicy, *v.FailurePolicy)
+		if got := string(*m.FailurePolicy + " " + *v.FailurePolicy); got != want {
+			t.Errorf("With the failure policy %q: got %s, want %s", policy, got, want)
 		}
 	}
 }

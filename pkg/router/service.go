@@ -59,7 +59,7 @@ type Objects struct {
 }
 
 // OwnNamespace is the name of the match condition of a webhook that is called only for Postern's own namespace. Its
-// expression is true for that namespace only (admit.Deps.Namespace). All other webhooks are never called for it.
+// expression is true for that namespace only (admit.Deps.Namespace). No other webhook of this Postern is called for it.
 const OwnNamespace = "only-own-namespace"
 
 const (

@@ -175,6 +175,7 @@ func (w *world) checkPodOfPostern(t *testing.T) {
 		}
 		w.checkToken(t, p)
 		w.checkStatusOf(t, p)
+		refused(t, "a pod of a node that mounts a Secret of Postern", w.podWithSecret(t.Context(), e2e.PosternNamespace))
 	})
 }
 

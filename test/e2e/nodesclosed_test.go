@@ -37,7 +37,12 @@ func TestNodesFailClosed(t *testing.T) {
 	})
 
 	elsewhere := w.podOn(t, e2e.PosternNamespace, "default", "another-node")
-	t.Run("in Postern's namespace", func(t *testing.T) { w.checkOwnNamespace(t, ours, elsewhere, denied) })
+	t.Run("in Postern's namespace", func(t *testing.T) {
+		w.checkOwnNamespace(t, ours, elsewhere, denied)
+		if err := w.token(t.Context(), ours, boundTo(elsewhere)); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a different node") {
+			t.Errorf("A token for a pod of another node: got %v, want a denial", err)
+		}
+	})
 
 	p.Kill()
 	t.Run("stopped", func(t *testing.T) { w.checkClosed(t, ours, network, other) })
@@ -48,8 +53,10 @@ func TestNodesFailClosed(t *testing.T) {
 			refused(t, "a token of "+p.Name+" bound to nothing", w.token(t.Context(), p, nil))
 		}
 		refused(t, "a pod with a Secret", w.podWithSecret(t.Context(), w.namespace))
-		if err := w.token(t.Context(), network, boundTo(network)); err != nil {
-			t.Errorf("A token of a service account that fails open: %v", err)
+		for _, p := range []*corev1.Pod{network, ours} {
+			if err := w.token(t.Context(), p, boundTo(p)); err != nil {
+				t.Errorf("A token for the pod %s/%s: %v, want success", p.Namespace, p.Name, err)
+			}
 		}
 	})
 }
@@ -70,6 +77,7 @@ func (w *world) checkClosed(t *testing.T, ours, network, other *corev1.Pod) {
 		"a token of a service account that fails open": w.token(t.Context(), network, boundTo(network)),
 		"the status of the node":                       w.reportStatus(t.Context()),
 		"the lease of the node":                        w.renewLease(t.Context()),
+		"the deletion of Postern's pod":                w.kubelet.CoreV1().Pods(ours.Namespace).Delete(t.Context(), ours.Name, asKubelet(ours)),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v, want success", what, err)
@@ -101,6 +109,11 @@ func denied(t *testing.T, what string, err error) {
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `admission webhook "nodes-own.postern.dev" denied the request`) {
 		t.Errorf("%s: got %v, want a denial", what, err)
 	}
+}
+
+// asKubelet returns the options with which a kubelet deletes a pod whose containers have ended, as a dry run.
+func asKubelet(p *corev1.Pod) metav1.DeleteOptions {
+	return metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(p.UID)), DryRun: []string{metav1.DryRunAll}}
 }
 
 // refused checks that the API server rejected a request because it got no answer of the webhook.

@@ -64,7 +64,7 @@ func (o *options) addRegistrationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.webhookService, "webhook-service", "postern", "Service, as NAME or NAME:PORT, in --webhook-namespace by which the API server calls us.")
 	fs.StringVar(&o.webhookURL, "webhook-url", "", "URL by which the API server calls us, instead of a Service: https://HOST:PORT.")
 	fs.StringVar(&o.webhookNamespace, "webhook-namespace", defaultNamespace, "Our own namespace. It is exempt from all plugins but NodeRestriction, and owns the webhook configurations.")
-	fs.StringVar(&o.failurePolicy, "failure-policy", "", "Fail or Ignore, for all webhooks. Each plugin's own if not set.")
+	fs.StringVar(&o.failurePolicy, "failure-policy", "", "Fail or Ignore, for all webhooks. Each plugin's own if not set. Fail does not apply to webhooks for our own namespace.")
 	fs.DurationVar(&o.webhookTimeout, "webhook-timeout", 10*time.Second, "How long the API server waits for an answer: whole seconds between 1s and 30s.")
 	fs.StringSliceVar(&o.exemptNamespaces, "exempt-namespaces", nil, "Namespaces that are left alone, besides our own.")
 }

@@ -76,7 +76,8 @@ func (c config) failing(r admit.Rule) admit.Rule {
 }
 
 // bound is the CEL expression for a token that is bound to a pod. Such a token is of no use when the pod is gone, and the
-// API server checks that the pod exists and has the service account.
+// API server checks that the pod exists and has the service account. It does not check the node of the pod and the
+// audiences.
 func bound() string {
 	const ref = "object.spec.boundObjectRef."
 	return fmt.Sprintf("%s == 'v1' && %s == 'Pod' && %s != '' && %s != ''", text(ref+"apiVersion"), text(ref+"kind"), text(ref+"name"), text(ref+"uid"))

@@ -55,7 +55,7 @@ var Plugin = &admit.Plugin{
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		n := &nodeRestriction{client: d.Client, authorize: d.Authorize, features: d.Features}
+		n := &nodeRestriction{client: d.Client, authorize: d.Authorize, features: d.Features, own: d.Namespace}
 		return admit.Handler{Mutate: n.check, Validate: n.check, Rules: rules(d.Features, c)}, nil
 	},
 }
@@ -66,6 +66,8 @@ type nodeRestriction struct {
 	client    kubernetes.Interface
 	authorize admit.AuthorizeFunc
 	features  featuregate.FeatureGate
+	// own is the namespace of Postern.
+	own string
 }
 
 // check denies the requests that a node may not send. It changes nothing.

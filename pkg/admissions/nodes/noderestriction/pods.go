@@ -31,6 +31,11 @@ func (n *nodeRestriction) pods(ctx context.Context, r *admit.Request, node strin
 func (n *nodeRestriction) pod(ctx context.Context, r *admit.Request, node string) error {
 	switch r.Operation {
 	case admissionv1.Create:
+		if r.Namespace == n.own {
+			// Also a mirror pod has labels, by which it would become an endpoint of Postern's Service and count for
+			// its disruption budget and its quota.
+			return deny(r, "node %q cannot create pods in the namespace of Postern", node)
+		}
 		return n.mirrorPod(ctx, r, node)
 	case admissionv1.Delete:
 		pod, err := n.deletedPod(ctx, r)

@@ -62,9 +62,9 @@ func namespacedRules(recovery bool, c config, open string) []admit.Rule {
 	)
 }
 
-// ownRules are the rules for Postern's own namespace, whatever the configuration says. A node that could create any pod
-// there would get the CA of the webhooks and the service account of Postern. To start Postern a node needs only tokens
-// that are bound to pods, and requests that the conditions let pass.
+// ownRules are the rules for Postern's own namespace, whatever the configuration says. A node that could create pods there
+// would get the CA of the webhooks and the service account of Postern, or could pose as its pods. To start Postern a node
+// needs only tokens that are bound to pods, and requests that the conditions let pass.
 func ownRules(recovery bool) []admit.Rule {
 	rules := namespacedRules(recovery, config{FailurePolicy: admissionregistrationv1.Fail}, bound())
 	for i := range rules {
