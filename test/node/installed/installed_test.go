@@ -245,6 +245,8 @@ func (c *cluster) nodeRestriction(t *testing.T) {
 	}
 	// It decides: the node may not label another object's node.
 	c.refused(t, "kubectl --as=system:node:"+node.NodeName+" --as-group=system:nodes label node "+node.NodeName+" node-restriction.kubernetes.io/x=y", "is not allowed to modify labels")
+	// It decides also in Postern's own namespace, where the kubelet starts Postern.
+	c.refused(t, "kubectl --as=system:node:"+node.NodeName+" --as-group=system:nodes -n "+namespace+" run thief --image=test/web:1", "cannot create pods in the namespace of Postern")
 }
 
 // failClosed has the requests that nodes need fail closed. The steps after it end all replicas, and restart the node: the
@@ -253,9 +255,15 @@ func (c *cluster) failClosed(t *testing.T) {
 	t.Helper()
 	c.sh(t, upgrade+` --set-json 'configuration={"NodeRestriction":{"failurePolicy":"Fail"}}'`)
 	c.eventually(t, "no webhook for tokens to fail open", func() string {
-		return c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.failurePolicy=="Ignore")].rules[*].resources[*]}' | grep -o serviceaccounts || true`)
+		return c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes-ignore.postern.dev")].rules[*].resources[*]}' | grep -o serviceaccounts || true`)
 	})
-	if got := c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.failurePolicy=="Fail")].rules[*].resources[*]}'`); !strings.Contains(got, "serviceaccounts/token") {
+	c.eventually(t, "the replicas of before to be gone", func() string {
+		if pods := strings.Fields(c.sh(t, "kubectl -n %s get pods -l app.kubernetes.io/name=postern -o name", namespace)); len(pods) != 2 {
+			return fmt.Sprint(pods)
+		}
+		return ""
+	})
+	if got := c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes.postern.dev")].rules[*].resources[*]}'`); !strings.Contains(got, "serviceaccounts/token") {
 		t.Errorf("The webhook that fails closed is for %q, want serviceaccounts/token among them", got)
 	}
 }
