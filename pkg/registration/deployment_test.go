@@ -113,13 +113,15 @@ func TestOwnNamespace(t *testing.T) {
 	s := bareService()
 	s.MutatingConfig.Webhooks[0].MatchConditions, s.ValidatingConfig.Webhooks[0].MatchConditions = own, own
 	conditions := append([]admissionregistrationv1.MatchCondition{{Name: "exclude-apiserver", Expression: notAPIServer}}, own...)
-	for policy, want := range map[admissionregistrationv1.FailurePolicyType]string{"": "Fail Ignore", admissionregistrationv1.Fail: "Fail Ignore", admissionregistrationv1.Ignore: "Ignore Ignore"} {
+	for policy, want := range map[admissionregistrationv1.FailurePolicyType]string{
+		"": "Fail, Ignore", admissionregistrationv1.Fail: "Fail, Ignore", admissionregistrationv1.Ignore: "Ignore, Ignore",
+	} {
 		d := Deployment{Namespace: "postern-system", Timeout: time.Second, ExemptNamespaces: []string{"postern-system"}, FailurePolicy: policy}
 		m, v := d.mutating(s, endpoint{}).Webhooks[0], d.validating(s, endpoint{}).Webhooks[0]
 		if diff := cmp.Diff(m.MatchConditions, conditions) + cmp.Diff(v.MatchConditions, conditions); diff != "" {
 			t.Errorf("With the failure policy %q: got other conditions (-got +want):\n%s", policy, diff)
 		}
-		if got := string(*m.FailurePolicy + " " + *v.FailurePolicy); got != want {
+		if got := string(*m.FailurePolicy + ", " + *v.FailurePolicy); got != want {
 			t.Errorf("With the failure policy %q: got %s, want %s", policy, got, want)
 		}
 	}
