@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
@@ -79,8 +78,7 @@ func TestPluginReadmes(t *testing.T) {
 // exempt returns the sentence about requests that a plugin does not receive.
 func exempt(registered []hook) string {
 	namespaces := "Postern's own namespace and in those"
-	forOwn := func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.OwnNamespace }
-	if slices.ContainsFunc(registered, func(h hook) bool { return slices.ContainsFunc(h.conditions, forOwn) }) {
+	if slices.ContainsFunc(registered, func(h hook) bool { return router.IsForOwnNamespace(h.conditions) }) {
 		namespaces = "the namespaces"
 	}
 	return "- Requests in " + namespaces + " of `--exempt-namespaces`, and all requests of the user `system:apiserver`, are exempt: " +

@@ -22,20 +22,7 @@ func disjunction(rules []Rule) string {
 	if everywhere {
 		return ""
 	}
-	var terms []string
-	for _, r := range rules {
-		term := r.guard(all)
-		switch {
-		case r.Condition != "" && term != "":
-			term += " && (" + r.Condition + ")"
-		case r.Condition != "":
-			term = r.Condition
-		}
-		if term = "(" + term + ")"; !slices.Contains(terms, term) {
-			terms = append(terms, term)
-		}
-	}
-	return strings.Join(terms, " || ")
+	return anyOf(rules, func(r Rule) string { return r.guard(all) })
 }
 
 // guard returns the CEL expression for the requests of the rule, or "" if all rules
@@ -53,13 +40,17 @@ func (r Rule) guard(all map[atom][]admissionv1.Operation) string {
 }
 
 // anyOf returns the CEL expression for the requests for which any of the rules has
-// something to do.
-func anyOf(rules []Rule) string {
+// something to do. The func requests returns the CEL expression for the requests of a
+// rule without its condition, or "" for all requests.
+func anyOf(rules []Rule, requests func(Rule) string) string {
 	var terms []string
 	for _, r := range rules {
-		term := r.requests()
-		if r.Condition != "" {
+		term := requests(r)
+		switch {
+		case r.Condition != "" && term != "":
 			term += " && (" + r.Condition + ")"
+		case r.Condition != "":
+			term = r.Condition
 		}
 		if term = "(" + term + ")"; !slices.Contains(terms, term) {
 			terms = append(terms, term)

@@ -48,8 +48,7 @@ func TestRandomRulesCallExactlyOnce(t *testing.T) {
 			}
 			got := ""
 			for i, e := range entries {
-				forOwn := len(e.conditions) > 0 && e.conditions[0].Name == router.OwnNamespace
-				if ar.Namespace == own && !forOwn {
+				if ar.Namespace == own && !router.IsForOwnNamespace(e.conditions) {
 					continue // Package registration excludes it.
 				}
 				if matchesAny(e.rules, ar) && evaluate(t, programs[i], ar, conditions) {

@@ -86,7 +86,7 @@ func entriesOf(name string, steps []step) []entry {
 	// changed the object so that the condition of the rule is false now.
 	shared := slices.DeleteFunc(closed, func(r Rule) bool { return !slices.ContainsFunc(open, r.overlaps) })
 	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
-		Name: "not-called-already", Expression: "!(" + anyOf(shared) + ")",
+		Name: "not-called-already", Expression: "!(" + anyOf(shared, Rule.requests) + ")",
 	})
 	return out
 }

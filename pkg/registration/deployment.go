@@ -109,8 +109,8 @@ func (d Deployment) mutating(s router.AdmissionService, at endpoint) *admissionr
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		w.ClientConfig = d.clientConfig(s.Path+router.MutatePath, at)
-		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
+		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
 		if w.ReinvocationPolicy == nil {
 			// A plugin must see what later webhooks add, such as a sidecar.
@@ -128,8 +128,8 @@ func (d Deployment) validating(s router.AdmissionService, at endpoint) *admissio
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		w.ClientConfig = d.clientConfig(s.Path+router.ValidatePath, at)
-		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
+		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
 	}
 	return c
@@ -145,15 +145,10 @@ func (d Deployment) identify(m *metav1.ObjectMeta) {
 }
 
 func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType, conditions []admissionregistrationv1.MatchCondition) *admissionregistrationv1.FailurePolicyType {
-	if d.FailurePolicy == "" || d.FailurePolicy == admissionregistrationv1.Fail && onlyOwnNamespace(conditions) {
+	if d.FailurePolicy == "" || d.FailurePolicy == admissionregistrationv1.Fail && router.IsForOwnNamespace(conditions) {
 		return own
 	}
 	return &d.FailurePolicy
-}
-
-// onlyOwnNamespace reports whether a webhook with these conditions is only for Postern's own namespace.
-func onlyOwnNamespace(conditions []admissionregistrationv1.MatchCondition) bool {
-	return slices.ContainsFunc(conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.OwnNamespace })
 }
 
 // complete sets the fields that have one correct value, unless the service has set them.
@@ -206,7 +201,7 @@ func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOper
 		// The API server's loopback user creates the system namespaces, classes and roles during the start.
 		{Name: "exclude-apiserver", Expression: `!(has(request.userInfo.username) && request.userInfo.username == 'system:apiserver')`},
 	}
-	if !onlyOwnNamespace(own) {
+	if !router.IsForOwnNamespace(own) {
 		all = append(all, admissionregistrationv1.MatchCondition{
 			Name: "exclude-namespaces", Expression: notInNamespaces(append([]string{d.Namespace}, d.ExemptNamespaces...)),
 		})

@@ -62,6 +62,11 @@ type Objects struct {
 // expression is true for that namespace only (admit.Deps.Namespace). No other webhook of this Postern is called for it.
 const OwnNamespace = "only-own-namespace"
 
+// IsForOwnNamespace reports whether a webhook with these match conditions is called only for Postern's own namespace.
+func IsForOwnNamespace(conditions []admissionregistrationv1.MatchCondition) bool {
+	return slices.ContainsFunc(conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == OwnNamespace })
+}
+
 const (
 	// MutatePath is the suffix of the path of the mutating half. It follows the
 	// Path of a service.

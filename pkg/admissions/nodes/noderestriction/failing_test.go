@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -134,8 +133,7 @@ func called(t *testing.T, config string, ar *admissionv1.AdmissionRequest) []str
 			if err != nil {
 				t.Fatal(err)
 			}
-			own := slices.ContainsFunc(w.Conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.OwnNamespace })
-			if result.Called && (own || ar.Namespace != "postern-system") {
+			if result.Called && (router.IsForOwnNamespace(w.Conditions) || ar.Namespace != "postern-system") {
 				names = append(names, w.Name)
 			}
 		}
