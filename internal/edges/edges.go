@@ -4,6 +4,7 @@
 package edges
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -65,17 +66,89 @@ func Some(example runtime.Object, chance *rand.Rand, n int) []Change {
 	return some
 }
 
+// List is a list or a map of an object that can be made long.
+type List struct {
+	// Path is the path of the list in the JSON of the object, and Value describes its items.
+	Path, Value string
+	// Used is true if the list has items in the example.
+	Used bool
+
+	set func(object reflect.Value, n int)
+}
+
+func (l List) String() string { return l.Path + ": " + l.Value }
+
+// Lists returns the lists and maps of all fields of the example, in the order of the fields.
+func Lists(example runtime.Object) []List {
+	w := &walk{}
+	root := reflect.ValueOf(example).Elem()
+	w.value(root, "", func(object reflect.Value) reflect.Value { return object })
+	return w.lists
+}
+
+// Make returns a copy of the object in which the list has n different items. The object has the type of the example.
+func (l List) Make(object runtime.Object, n int) runtime.Object {
+	object = object.DeepCopyObject()
+	l.set(reflect.ValueOf(object).Elem(), n)
+	return object
+}
+
+// Fit returns the number of items with which the object has at most the given number of bytes in protobuf, or in JSON if
+// its type has no protobuf. It is at most 65,536.
+func (l List) Fit(object runtime.Object, bytes int) int {
+	return l.fit(reflect.ValueOf(object.DeepCopyObject()).Elem(), bytes)
+}
+
+// fit changes the object.
+func (l List) fit(object reflect.Value, bytes int) int {
+	size := func(n int) int {
+		l.set(object, n)
+		return sizeOf(object)
+	}
+	const sample = 100
+	empty := size(0)
+	each := max(1, (size(sample)-empty)/sample)
+	n := min(many, max(0, bytes-empty)/each)
+	for n > 0 {
+		got := size(n)
+		if got <= bytes {
+			break
+		}
+		n = min(n-1, n*bytes/got)
+	}
+	return n
+}
+
+func sizeOf(object reflect.Value) int {
+	if sized, ok := reflect.TypeAssert[interface{ Size() int }](object.Addr()); ok {
+		return sized.Size()
+	}
+	text, err := json.Marshal(object.Interface())
+	if err != nil {
+		return 0
+	}
+	return len(text)
+}
+
 // place returns the settable value of a field in an object. It makes the pointers and the list items that lead there.
 type place func(object reflect.Value) reflect.Value
 
 type walk struct {
 	changes []Change
+	lists   []List
 	later   bool           // the current field is in an item that is not the first
 	types   []reflect.Type // the types that contain the current field
 }
 
 func (w *walk) add(path, value string, set func(object reflect.Value)) {
 	w.changes = append(w.changes, Change{Path: path, Value: value, set: set})
+}
+
+// long adds a list or map, and the change that makes it as long as etcd stores.
+func (w *walk) long(path, value string, used bool, set func(object reflect.Value, n int)) {
+	l := List{Path: path, Value: value, Used: used, set: set}
+	w.lists = append(w.lists, l)
+	w.add(path, value, func(object reflect.Value) { set(object, l.fit(object, maxBytes)) })
 }
 
 // value adds the changes of a field. v is the value of the field in the example.
@@ -156,16 +229,25 @@ func (w *walk) list(v reflect.Value, path string, at place) {
 		list := at(object)
 		list.Set(reflect.AppendSlice(list, items))
 	})
-	w.add(path, "many items", func(object reflect.Value) {
-		fill(object, func(n int) {
+	w.long(path, "many items", v.Len() > 0, func(object reflect.Value, n int) {
+		list := reflect.MakeSlice(v.Type(), n, n)
+		for i := range n {
+			list.Index(i).Set(items.Index(0))
+			number(list.Index(i), i)
+		}
+		at(object).Set(list)
+	})
+	if hasEntries(items.Index(0)) {
+		w.long(path, "many items with keys of their own", v.Len() > 0, func(object reflect.Value, n int) {
 			list := reflect.MakeSlice(v.Type(), n, n)
 			for i := range n {
 				list.Index(i).Set(items.Index(0))
 				number(list.Index(i), i)
+				numberKeys(list.Index(i), i)
 			}
 			at(object).Set(list)
 		})
-	})
+	}
 	defer func(later bool) { w.later = later }(w.later)
 	for i := range items.Len() {
 		w.later = w.later || i > 0
@@ -196,14 +278,12 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 		m.SetMapIndex(key, value)
 	}
 	w.add(path, "none", func(object reflect.Value) { at(object).SetZero() })
-	w.add(path, "many entries", func(object reflect.Value) {
-		fill(object, func(n int) {
-			m := reflect.MakeMapWithSize(t, n)
-			for i := range n {
-				m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s-%d", key, i)).Convert(t.Key()), value)
-			}
-			at(object).Set(m)
-		})
+	w.long(path, "many entries", v.Len() > 0, func(object reflect.Value, n int) {
+		m := reflect.MakeMapWithSize(t, n)
+		for i := range n {
+			m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s-%d", key, i)).Convert(t.Key()), value)
+		}
+		at(object).Set(m)
 	})
 	for _, e := range texts {
 		w.add(path, "the key "+e.name, func(object reflect.Value) { set(object, reflect.ValueOf(e.value).Convert(t.Key()), value) })
@@ -214,17 +294,6 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 	}
 	for _, e := range edges {
 		w.add(path, "the value "+e.name, func(object reflect.Value) { set(object, key, reflect.ValueOf(e.value).Convert(t.Elem())) })
-	}
-}
-
-// fill calls f with the largest of a few numbers of items for which the object is not too large.
-func fill(object reflect.Value, f func(n int)) {
-	sized, ok := reflect.TypeAssert[interface{ Size() int }](object.Addr())
-	for n := many; ; n /= 2 {
-		f(n)
-		if !ok || n == 0 || sized.Size() <= maxBytes {
-			return
-		}
 	}
 }
 
@@ -247,6 +316,40 @@ func number(item reflect.Value, n int) {
 	}
 	if !identified {
 		number(item.Field(0), n)
+	}
+}
+
+// hasEntries reports whether the item has a map with an entry, at any depth.
+func hasEntries(item reflect.Value) bool {
+	switch item.Kind() {
+	case reflect.Map:
+		return item.Len() > 0
+	case reflect.Struct:
+		for i := range item.NumField() {
+			if item.Type().Field(i).IsExported() && hasEntries(item.Field(i)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// numberKeys gives the maps of an item keys that the maps of other items do not have. It leaves what pointers and lists point
+// to alone, because other items share it.
+func numberKeys(item reflect.Value, n int) {
+	switch item.Kind() {
+	case reflect.Map:
+		m := reflect.MakeMap(item.Type())
+		for _, key := range item.MapKeys() {
+			m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s%d", key, n)).Convert(key.Type()), item.MapIndex(key))
+		}
+		item.Set(m)
+	case reflect.Struct:
+		for i := range item.NumField() {
+			if item.Type().Field(i).IsExported() {
+				numberKeys(item.Field(i), n)
+			}
+		}
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Denial is the error of a plugin that denies a request. Only a Denial becomes an
@@ -104,4 +106,25 @@ func respond(err error) *admissionv1.AdmissionResponse {
 		status.Code = http.StatusGatewayTimeout
 	}
 	return &admissionv1.AdmissionResponse{Result: &status}
+}
+
+// Aggregate returns one error with the text of all errors, as utilerrors.NewAggregate does, which takes quadratic time: a
+// list of the request may have tens of thousands of items that are wrong. There is at least one error.
+func Aggregate(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	seen := sets.New[string]()
+	var texts []string
+	for _, err := range errs {
+		if text := err.Error(); !seen.Has(text) {
+			seen.Insert(text)
+			texts = append(texts, text)
+		}
+	}
+	text := strings.Join(texts, ", ")
+	if len(texts) > 1 {
+		text = "[" + text + "]"
+	}
+	return errors.New(text)
 }

@@ -54,16 +54,9 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 }
 
 func (c *Case) serveIn(ctx context.Context, e *Environment, p *admit.Plugin) (*Server, error) {
-	deps, err := e.Deps(p, c.Features)
-	if err != nil {
-		return nil, err
-	}
-	if deps.Flags, err = c.flags(p); err != nil {
-		return nil, err
-	}
 	s := &Server{Environment: e}
-	s.Service, err = admit.Family{Name: "plugin", Plugins: []*admit.Plugin{s.guarded(p)}}.Service(deps, map[string][]byte{p.Name: e.Config})
-	if err != nil {
+	var err error
+	if s.Service, err = c.Service(e, s.guarded(p)); err != nil {
 		return nil, err
 	}
 	if err := s.compile(); err != nil {
@@ -80,7 +73,7 @@ func (c *Case) serveIn(ctx context.Context, e *Environment, p *admit.Plugin) (*S
 		return nil, fmt.Errorf("making the router: %w", err)
 	}
 	ctx, s.stop = context.WithCancel(ctx)
-	if err := e.sync(ctx); err != nil {
+	if err := e.Sync(ctx); err != nil {
 		s.stop()
 		return nil, err
 	}
@@ -90,8 +83,21 @@ func (c *Case) serveIn(ctx context.Context, e *Environment, p *admit.Plugin) (*S
 	return s, nil
 }
 
-// sync starts the requested informers and waits until they are synced.
-func (e *Environment) sync(ctx context.Context) error {
+// Service returns a family that contains only the plugin, in the cluster of the case. An error of the plugin's constructor is
+// an *admit.PluginError. The caller calls Sync before the first request.
+func (c *Case) Service(e *Environment, p *admit.Plugin) (router.AdmissionService, error) {
+	deps, err := e.Deps(p, c.Features)
+	if err != nil {
+		return router.AdmissionService{}, err
+	}
+	if deps.Flags, err = c.flags(p); err != nil {
+		return router.AdmissionService{}, err
+	}
+	return admit.Family{Name: "plugin", Plugins: []*admit.Plugin{p}}.Service(deps, map[string][]byte{p.Name: e.Config})
+}
+
+// Sync starts the requested informers, which run until the context ends, and waits until they are synced.
+func (e *Environment) Sync(ctx context.Context) error {
 	e.Informers.StartWithContext(ctx)
 	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()

@@ -8,7 +8,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -83,7 +82,7 @@ func validate(_ context.Context, r *admit.Request, pod, old *corev1.Pod) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return admit.ForbiddenAs(r, utilerrors.NewAggregate(errs))
+	return admit.ForbiddenAs(r, admit.Aggregate(errs))
 }
 
 // pullPolicy is the pull policy of one container or image volume.

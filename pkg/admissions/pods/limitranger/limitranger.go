@@ -12,7 +12,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/internal/kinds/podspec"
@@ -89,7 +88,7 @@ func (l *limitRanger) validate(ctx context.Context, r *admit.Request) error {
 			errs = append(errs, check(item)...)
 		}
 		if len(errs) > 0 {
-			return admit.Forbidden(r, utilerrors.NewAggregate(errs))
+			return admit.Forbidden(r, admit.Aggregate(errs))
 		}
 	}
 	return nil
