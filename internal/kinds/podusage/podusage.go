@@ -19,6 +19,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/internal/kinds/podresources"
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 	"github.com/postern-dev/postern/internal/quantities"
 )
@@ -30,8 +31,8 @@ func Of(pod *corev1.Pod, gates featuregate.FeatureGate, c clock.PassiveClock) co
 		return number
 	}
 	pod = capped(pod)
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, SkipPodLevelResources: !gates.Enabled(podspec.PodLevelResources)}
-	return quota.Add(number, Compute(resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)))
+	opts := podresources.Options{Status: true, PodLevel: gates.Enabled(podspec.PodLevelResources)}
+	return quota.Add(number, Compute(podresources.Requests(pod, opts), podresources.Limits(pod, opts)))
 }
 
 // Ended reports whether the pod is terminal, or is terminating and should be gone by now. Such a pod, for example on a

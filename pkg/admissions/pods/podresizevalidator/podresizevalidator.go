@@ -15,8 +15,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/component-helpers/resource"
 
+	"github.com/postern-dev/postern/internal/kinds/podresources"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
@@ -88,7 +88,7 @@ func (n *nodes) validate(ctx context.Context, r *admit.Request, pod, old *corev1
 // exceeds returns the requests of the pod that exceed the node's allocatable
 // resources. It ignores the other pods on the node, which the kubelet accounts for.
 func exceeds(pod *corev1.Pod, allocatable corev1.ResourceList) error {
-	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	requests := podresources.Requests(pod, podresources.Options{PodLevel: true})
 	var over []string
 	if got, most := requests.Cpu(), allocatable.Cpu(); got.Cmp(*most) > 0 {
 		over = append(over, fmt.Sprintf("cpu, requested: %d, allocatable: %d", got.MilliValue(), most.MilliValue()))
