@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -95,6 +96,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	if changesOnlyMetadata(r) || p.inTree != nil && !p.inTree.leaves(attributes, p.Configuration.Exemptions.Namespaces) {
 		return nil
 	}
+	leaveOutUnchanged(attributes)
 	// The library shares responses between requests, so they are read-only.
 	resp := p.Validate(ctx, attributes)
 	for key, value := range resp.AuditAnnotations {
@@ -133,6 +135,35 @@ func attributesOf(r *admit.Request) *api.AttributesRecord {
 	return &api.AttributesRecord{
 		Name: r.Name, Namespace: r.Namespace, Kind: schema.GroupVersionKind(r.Kind), Resource: schema.GroupVersionResource(r.Resource),
 		Subresource: r.SubResource, Operation: r.Operation, Object: r.Object, OldObject: r.OldObject, Username: r.UserInfo.Username,
+	}
+}
+
+// leaveOutUnchanged leaves ephemeral containers out of an update where the library decides the same without them. The library
+// searches all old ones for each new one, which takes seconds for the tens of thousands that a pod may have.
+func leaveOutUnchanged(a *api.AttributesRecord) {
+	pod, ok := a.Object.(*corev1.Pod)
+	old, wasPod := a.OldObject.(*corev1.Pod)
+	if !ok || !wasPod {
+		return
+	}
+	images := map[string]string{}
+	for _, c := range slices.Backward(old.Spec.EphemeralContainers) {
+		images[c.Name] = c.Image // the first of a name counts
+	}
+	changed := func(c corev1.EphemeralContainer) bool {
+		image, existed := images[c.Name]
+		return !existed || image != c.Image
+	}
+	sameImage := func(a, b corev1.Container) bool { return a.Image == b.Image }
+	switch {
+	case slices.ContainsFunc(pod.Spec.EphemeralContainers, changed):
+		without := *old
+		without.Spec.EphemeralContainers = nil // the first ephemeral container of the pod counts as a new one
+		a.OldObject = &without
+	case slices.EqualFunc(pod.Spec.Containers, old.Spec.Containers, sameImage) && slices.EqualFunc(pod.Spec.InitContainers, old.Spec.InitContainers, sameImage):
+		without := *pod
+		without.Spec.EphemeralContainers = nil // nothing is evaluated
+		a.Object = &without
 	}
 }
 
