@@ -17,9 +17,20 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
+// maxRequirements bounds the requirements of all node selectors of a slice. Each is matched with all nodes, and making a
+// selector takes quadratic time. A slice has at most 128 devices, and drivers write one or two requirements for each.
+const maxRequirements = 1000
+
 // slice denies devices that represent resources of a node (CPU or memory), unless
 // the node declares support for such devices.
 func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resourcev1.ResourceSlice) error {
+	requirements := requirementsOf(slice.Spec.NodeSelector)
+	for i := range slice.Spec.Devices {
+		requirements += requirementsOf(slice.Spec.Devices[i].NodeSelector)
+	}
+	if requirements > maxRequirements {
+		return admit.Forbidden(r, fmt.Errorf("the node selectors of the ResourceSlice have %d requirements, at most %d are supported", requirements, maxRequirements))
+	}
 	for i := range slice.Spec.Devices {
 		device := &slice.Spec.Devices[i]
 		if len(device.NodeAllocatableResources) == 0 {
@@ -40,6 +51,16 @@ func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resou
 		}
 	}
 	return nil
+}
+
+func requirementsOf(selector *corev1.NodeSelector) (n int) {
+	if selector == nil {
+		return 0
+	}
+	for i := range selector.NodeSelectorTerms {
+		n += len(selector.NodeSelectorTerms[i].MatchExpressions) + len(selector.NodeSelectorTerms[i].MatchFields)
+	}
+	return n
 }
 
 // place is where a device is: on the named node, on the nodes of the selector, on
