@@ -130,12 +130,35 @@ func sizeOf(object reflect.Value) int {
 	return len(text)
 }
 
+// Text is a field with a text of any length.
+type Text struct {
+	// Path is the path of the field in the JSON of the object.
+	Path string
+
+	set func(object reflect.Value, text string)
+}
+
+// Texts returns the fields of the example that have a text, except for names and namespaces of objects.
+func Texts(example runtime.Object) []Text {
+	w := &walk{}
+	w.value(reflect.ValueOf(example).Elem(), "", func(object reflect.Value) reflect.Value { return object })
+	return w.texts
+}
+
+// Make returns a copy of the object in which the text is n characters longer.
+func (x Text) Make(object runtime.Object, n int) runtime.Object {
+	object = object.DeepCopyObject()
+	x.set(reflect.ValueOf(object).Elem(), strings.Repeat("a", n))
+	return object
+}
+
 // place returns the settable value of a field in an object. It makes the pointers and the list items that lead there.
 type place func(object reflect.Value) reflect.Value
 
 type walk struct {
 	changes []Change
 	lists   []List
+	texts   []Text
 	later   bool           // the current field is in an item that is not the first
 	types   []reflect.Type // the types that contain the current field
 }
@@ -155,6 +178,9 @@ func (w *walk) long(path, value string, used bool, set func(object reflect.Value
 func (w *walk) value(v reflect.Value, path string, at place) {
 	t := v.Type()
 	if edges, ok := edgesOf(t); ok {
+		if t.Kind() == reflect.String && v.Len() > 0 && path != "metadata.name" && path != "metadata.namespace" {
+			w.texts = append(w.texts, Text{path, func(object reflect.Value, text string) { at(object).SetString(v.String() + text) }})
+		}
 		for _, e := range edges {
 			w.add(path, e.name, func(object reflect.Value) { at(object).Set(reflect.ValueOf(e.value).Convert(t)) })
 		}

@@ -3,11 +3,13 @@ package edges
 import (
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/internal/seed"
 )
 
 func example() *corev1.Pod {
@@ -39,9 +41,11 @@ func TestEachChange(t *testing.T) {
 			t.Errorf("There are two changes %s", c)
 		}
 		seen[c.String()] = true
-		if strings.Contains(c.Path, "spec.ephemeralContainers") || strings.Contains(c.Path, "spec.initContainers") {
-			continue // as spec.containers
-		}
+	}
+	if len(seen) < 10_000 {
+		t.Errorf("Got %d changes, want those of all fields", len(seen))
+	}
+	for _, c := range Some(example(), seed.Chance(t), 2_000) {
 		original := example()
 		changed := c.Make(original).(*corev1.Pod)
 		if !reflect.DeepEqual(original, example()) {
@@ -51,8 +55,50 @@ func TestEachChange(t *testing.T) {
 			t.Errorf("%s makes an object of %d bytes, which etcd does not store", c, size)
 		}
 	}
-	if len(seen) < 10_000 {
-		t.Errorf("Got %d changes, want those of all fields", len(seen))
+}
+
+// TestLists makes each list of an object long, and each text.
+func TestLists(t *testing.T) {
+	lists := map[string]int{}
+	for _, l := range Lists(example()) {
+		lists[l.String()] = l.Fit(example(), 100_000)
+	}
+	for _, name := range []string{"spec.containers: many items", "spec.tolerations: many items", "metadata.labels: many entries"} {
+		if lists[name] < 1_000 {
+			t.Errorf("Got %d items in %s, want as many as fit", lists[name], name)
+		}
+	}
+	for _, l := range Lists(example()) {
+		pod := l.Make(example(), lists[l.String()]).(*corev1.Pod) //nolint:forcetypeassert // a copy of a pod
+		if size := pod.Size(); size > 100_000 || size < 80_000 && lists[l.String()] < many {
+			t.Errorf("%s: got a pod of %d bytes with %d items", l, size, lists[l.String()])
+		}
+		if used := l.Path == "metadata.labels" || l.Path == "spec.containers"; l.Used != used {
+			t.Errorf("%s: used %t, want %t", l, l.Used, used)
+		}
+	}
+	sidecars := example()
+	sidecars.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+	for _, l := range Lists(sidecars) {
+		if l.String() == "spec.containers: many items with keys of their own" {
+			pod := l.Make(sidecars, 3).(*corev1.Pod) //nolint:forcetypeassert // a copy of a pod
+			if requests := pod.Spec.Containers[2].Resources.Requests; len(requests) != 1 || !requests["example.com/gpu2"].Equal(resource.MustParse("1")) {
+				t.Errorf("Got %v", requests)
+			}
+			return
+		}
+	}
+	t.Error("There are no items with keys of their own")
+}
+
+func TestTexts(t *testing.T) {
+	texts := Texts(example())
+	if len(texts) != 2 {
+		t.Fatalf("Got %v, want the names of the containers", texts)
+	}
+	pod := texts[1].Make(example(), 5).(*corev1.Pod) //nolint:forcetypeassert // a copy of a pod
+	if texts[1].Path != "spec.containers[1].name" || pod.Spec.Containers[1].Name != "secondaaaaa" {
+		t.Errorf("Got %s: %v", texts[1].Path, pod.Spec.Containers)
 	}
 }
 

@@ -1,11 +1,12 @@
 package admissions
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,138 +16,221 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/internal/edges"
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-const maxRatio = 20
+const (
+	// parts is the ratio of the sizes that are compared.
+	parts = 16
+	// maxTimes bounds the work for a large object as a multiple of the work for its parts. Work in proportion to the size is
+	// about 1, more with the misses of a cache. Work that grows with the square is 16.
+	maxTimes = 4
+)
 
+// TestWorkInProportion makes lists of the objects of the cases long, in one list at a time, and requires work in proportion
+// to the size of the object: a user who may create the object must not be able to use up the time of a request.
 func TestWorkInProportion(t *testing.T) {
-	bytes, all := 1_400_000, !testing.Short()
-	if testing.Short() {
-		bytes = 350_000
+	p := newProportion(t, 200_000)
+	for _, x := range p.examples() {
+		for _, l := range edges.Lists(x.object) {
+			if l.Used && p.isNew(x.m.Name, l.Path) {
+				p.compare(x, l, nil)
+			}
+		}
 	}
-	if os.Getenv("SOME") != "" {
-		all = false
+	p.atLeast(100)
+}
+
+// TestWorkInProportionForAllLists compares the largest objects: with a long list, also of fields that the plugin does not
+// read, and with a long list beside a long text.
+func TestWorkInProportionForAllLists(t *testing.T) {
+	ring.Second(t, "many minutes of one processor")
+	p := newProportion(t, 1_400_000)
+	for _, x := range p.examples() {
+		texts := edges.Texts(x.object)
+		for _, l := range edges.Lists(x.object) {
+			if l.Used && p.isNew(x.m.Name, x.name, l.String()) || p.isNew(x.resource, l.String()) {
+				p.compare(x, l, nil)
+			}
+			for _, text := range texts {
+				if l.Used && p.isNew(x.m.Name, x.resource, l.Path, text.Path) {
+					p.compare(x, l, &text)
+				}
+			}
+		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(2 << 30))
-	seen := map[string]bool{}
-	n := 0
-	start := os.Getenv("START")
+	p.atLeast(1_000)
+}
+
+// proportion compares the work for objects of two sizes.
+type proportion struct {
+	*testing.T
+	bytes    int
+	seen     map[string]bool
+	compared int
+}
+
+func newProportion(t *testing.T, bytes int) *proportion {
+	t.Helper()
+	// Collecting garbage takes as long as the process has other objects.
+	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(1<<30)
+	t.Cleanup(func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
+	return &proportion{T: t, bytes: bytes, seen: map[string]bool{}}
+}
+
+// example is a case of one request, and its object.
+type example struct {
+	m        member
+	c        *admittest.Case
+	object   apiruntime.Object
+	resource string
+	// name is equal for examples of which one is enough.
+	name string
+
+	service *router.AdmissionService
+}
+
+// examples returns the cases with an object of a type that k8s.io/api has.
+func (p *proportion) examples() (out []*example) {
+	p.Helper()
 	for _, m := range members() {
-		if start == m.Name {
-			start = ""
-		}
-		if start != "" {
-			continue
-		}
-		for _, c := range m.cases(t) {
+		for _, c := range m.cases(p.T) {
+			// The answers of a backend are for certain requests, in order.
 			if len(c.Steps) != 1 || len(c.Errors) > 0 || len(c.Backend) > 0 || c.Steps[0].Want.Allowed == nil {
 				continue
 			}
 			r := &c.Steps[0].Request
 			ar, err := r.Admission()
 			if err != nil {
-				t.Fatal(err)
+				p.Fatal(err)
 			}
-			main := r.Object
+			raw := r.Object
 			if r.Operation == admissionv1.Delete {
-				main = r.OldObject
+				raw = r.OldObject
 			}
-			object, _, err := scheme.Codecs.UniversalDeserializer().Decode(main, nil, nil)
-			if err != nil {
+			object, _, err := scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil)
+			if apiruntime.IsNotRegisteredError(err) {
 				continue
 			}
-			var s *router.AdmissionService
-			for _, l := range edges.Lists(object) {
-				if !l.Used && !all {
-					continue
-				}
-				key := fmt.Sprint(m.Name, ar.Operation, ar.Resource, ar.SubResource, l, *c.Steps[0].Want.Allowed)
-				if seen[key] {
-					continue
-				}
-				seen[key] = true
-				if s == nil {
-					e, err := c.Environment()
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer e.Close()
-					service, err := c.Service(e, m.Plugin)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := e.Sync(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					s = &service
-				}
-				n++
-				size := l.Fit(object, bytes)
-				if size < 80 {
-					continue
-				}
-				start := time.Now()
-				var took [2]time.Duration
-				runtime.GC()
-				small, large := l.Make(object, size/8), l.Make(object, size)
-				for range 4 {
-					a, b := cost(t, s, c, small), cost(t, s, c, large)
-					if took[0] == 0 || a < took[0] {
-						took[0] = a
-					}
-					if took[1] == 0 || b < took[1] {
-						took[1] = b
-					}
-					if took[1] <= maxRatio*took[0] {
-						break
-					}
-				}
-				fmt.Println(time.Since(start), key, size, took)
-				if took[1] > maxRatio*took[0] || took[1] > 500*time.Millisecond {
-					fmt.Printf("BAD %s %s: %s: %d items: %v, %v: ratio %.1f\n", m.Name, c.Name(), l, size, took[0], took[1], float64(took[1])/float64(took[0]))
-				}
+			if err != nil {
+				p.Fatalf("%s: %v", c.File, err)
 			}
+			resource := fmt.Sprint(ar.Resource, ar.SubResource)
+			out = append(out, &example{m: m, c: c, object: object, resource: resource, name: fmt.Sprint(resource, ar.Operation, *c.Steps[0].Want.Allowed)})
 		}
 	}
-	t.Log(n)
+	return out
 }
 
-func cost(t *testing.T, s *router.AdmissionService, c *admittest.Case, object apiruntime.Object) time.Duration {
+// isNew reports whether it is called for the first time with the names.
+func (p *proportion) isNew(names ...string) bool {
+	key := strings.Join(names, "\n")
+	defer func() { p.seen[key] = true }()
+	return !p.seen[key]
+}
+
+func (p *proportion) atLeast(n int) {
+	p.Helper()
+	if p.compared < n {
+		p.Errorf("Compared %d lists, want at least %d", p.compared, n)
+	}
+	p.Logf("Compared %d lists", p.compared)
+}
+
+// compare compares the work for an object with a long list, and a long text if there is one, with that for the same object
+// with both 16 times as short.
+func (p *proportion) compare(x *example, l edges.List, text *edges.Text) {
+	p.Helper()
+	object, where := x.object, l.String()
+	make := func(part int) apiruntime.Object { return object }
+	if text != nil {
+		where += " beside a long " + text.Path
+		make = func(part int) apiruntime.Object { return text.Make(x.object, p.bytes/2/part) }
+	}
+	n := l.Fit(make(1), p.bytes)
+	if n < 10*parts {
+		return // such as a list of texts that are long in the example
+	}
+	small, large := x.request(p.T, l.Make(make(parts), n/parts)), x.request(p.T, l.Make(make(1), n))
+	p.compared++
+	// Something else in the process may be at work.
+	var times float64
+	for range 5 {
+		if times = float64(x.work(p.T, large, 1)) / float64(x.work(p.T, small, parts)); times <= maxTimes {
+			return
+		}
+		runtime.GC()
+	}
+	p.Errorf("%s, case %s, %d items in %s: the work is %.1f times that for parts, want at most %d", x.m.Name, x.c.Name(), n, where, times, maxTimes)
+}
+
+// request returns the request of the case with another object.
+func (x *example) request(t *testing.T, object apiruntime.Object) *admissionv1.AdmissionRequest {
 	t.Helper()
-	r := c.Steps[0].Request
 	raw, err := json.Marshal(object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Object) > 0 {
-		r.Object = raw
-	}
-	if len(r.OldObject) > 0 {
-		r.OldObject = raw
+	r := x.c.Steps[0].Request
+	for _, text := range []*json.RawMessage{&r.Object, &r.OldObject} {
+		if len(*text) > 0 {
+			*text = raw
+		}
 	}
 	ar, err := r.Admission()
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := used()
-	for _, f := range []router.AdmitFunc{s.Mutate, s.Validate} {
-		if f == nil {
-			continue
-		}
-		if resp := f(t.Context(), ar.DeepCopy()); resp == nil {
-			t.Error("no")
-		}
-	}
-	return used() - start
+	return ar
 }
 
-func used() time.Duration {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		panic(err)
+// work returns the time of a processor that n requests take in both phases.
+func (x *example) work(t *testing.T, ar *admissionv1.AdmissionRequest, n int) time.Duration {
+	t.Helper()
+	if x.service == nil {
+		x.start(t)
 	}
-	return time.Duration(r.Utime.Nano())
+	before := processorTime(t)
+	for range n {
+		for _, f := range []router.AdmitFunc{x.service.Mutate, x.service.Validate} {
+			if f != nil {
+				f(t.Context(), ar.DeepCopy())
+			}
+		}
+	}
+	return processorTime(t) - before
+}
+
+func (x *example) start(t *testing.T) {
+	t.Helper()
+	e, err := x.c.Environment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	service, err := x.c.Service(e, x.m.Plugin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	if err := e.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	x.service = &service
+}
+
+// processorTime returns the time of processors that the process has used.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
