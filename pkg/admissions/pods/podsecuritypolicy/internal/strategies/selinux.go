@@ -54,10 +54,14 @@ func (s selinux) check(path *field.Path, got *corev1.SELinuxOptions) field.Error
 	return errs
 }
 
-// sameLevel compares two levels. The order of the categories does not matter: s0:c1,c2 is s0:c2,c1.
+// sameLevel compares two levels. The order of the categories does not matter: s0:c1,c2 is s0:c2,c1. Levels of different
+// lengths differ, however long one of them is.
 func sameLevel(a, b string) bool {
 	if a == b {
 		return true
+	}
+	if len(a) != len(b) {
+		return false
 	}
 	sensitivity, categories, ok := strings.Cut(a, ":")
 	otherSensitivity, otherCategories, otherOK := strings.Cut(b, ":")
