@@ -15,11 +15,11 @@ func Annotations() []string {
 	return []string{AppArmorDefaultAnnotation, AppArmorAllowedAnnotation, SeccompDefaultAnnotation, SeccompAllowedAnnotation}
 }
 
-// CheckAnnotations returns the annotations of a policy that are no profiles.
+// CheckAnnotations returns the annotations of a policy that are no profiles, as many as a denial names.
 //
 // Upstream: ValidatePodSecurityPolicySpecificAnnotations.
 func CheckAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+	var errs violations
 	for _, key := range Annotations() {
 		value := annotations[key]
 		if value == "" {
@@ -37,11 +37,14 @@ func CheckAnnotations(annotations map[string]string, at *field.Path) field.Error
 				continue
 			}
 			if fault := check(p); fault != "" {
-				errs = append(errs, field.Invalid(at.Key(key), value, fault))
+				errs.add(field.Invalid(at.Key(key), value, fault))
+			}
+			if errs.full() {
+				break
 			}
 		}
 	}
-	return errs
+	return errs.list
 }
 
 func appArmorFault(profile string) string {

@@ -57,6 +57,9 @@ func (s capabilities) check(path *field.Path, got *corev1.Capabilities) field.Er
 	}
 	var errs field.ErrorList
 	for _, c := range got.Add {
+		if len(errs) == maxViolations {
+			break
+		}
 		if !s.add.Has(c) && !s.allowed.Has(c) {
 			errs = append(errs, field.Invalid(path.Child("add"), string(c), "capability may not be added"))
 		}

@@ -24,6 +24,9 @@ func (p *Policy) checkSysctls(sysctls []corev1.Sysctl) field.ErrorList {
 	path := field.NewPath("pod", "spec", "securityContext", "sysctls")
 	var errs field.ErrorList
 	for i, s := range sysctls {
+		if len(errs) == maxViolations {
+			break
+		}
 		switch {
 		case matchesAny(s.Name, p.spec.ForbiddenSysctls):
 			errs = append(errs, field.Forbidden(path.Index(i), fmt.Sprintf("sysctl %q is not allowed", s.Name)))

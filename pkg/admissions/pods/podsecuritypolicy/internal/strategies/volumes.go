@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -14,13 +15,30 @@ import (
 
 func (p *Policy) checkVolumes(spec *corev1.PodSpec) field.ErrorList {
 	var errs field.ErrorList
+	writes := sync.OnceValue(func() map[string]field.ErrorList { return writesOf(spec) })
 	for i := range spec.Volumes {
-		errs = append(errs, p.checkVolume(field.NewPath("spec", "volumes").Index(i), &spec.Volumes[i], spec)...)
+		if len(errs) >= maxViolations {
+			break
+		}
+		errs = append(errs, p.checkVolume(field.NewPath("spec", "volumes").Index(i), &spec.Volumes[i], writes)...)
 	}
 	return errs
 }
 
-func (p *Policy) checkVolume(path *field.Path, v *corev1.Volume, spec *corev1.PodSpec) field.ErrorList {
+// writesOf returns the violations by mounts that are not read-only, by the name of their volume.
+func writesOf(spec *corev1.PodSpec) map[string]field.ErrorList {
+	out := map[string]field.ErrorList{}
+	for c := range podspec.EachContainer(spec) {
+		for i, m := range c.VolumeMounts {
+			if !m.ReadOnly && len(out[m.Name]) < maxViolations {
+				out[m.Name] = append(out[m.Name], field.Invalid(c.Path().Child("volumeMounts").Index(i).Child("readOnly"), false, "must be read-only"))
+			}
+		}
+	}
+	return out
+}
+
+func (p *Policy) checkVolume(path *field.Path, v *corev1.Volume, writes func() map[string]field.ErrorList) field.ErrorList {
 	kind := typeOf(v)
 	if !p.allowsType(kind, v) {
 		detail := string(kind) + " volumes are not allowed to be used"
@@ -31,7 +49,7 @@ func (p *Policy) checkVolume(path *field.Path, v *corev1.Volume, spec *corev1.Po
 	}
 	switch kind {
 	case policyv1.HostPath:
-		return p.checkHostPath(path, v, spec)
+		return p.checkHostPath(path, v, writes)
 	case policyv1.FlexVolume:
 		driver, allowed := v.FlexVolume.Driver, p.spec.AllowedFlexVolumes
 		if len(allowed) > 0 && !slices.Contains(allowed, policyv1.AllowedFlexVolume{Driver: driver}) {
@@ -80,7 +98,7 @@ func isServiceAccountToken(v *corev1.ProjectedVolumeSource) bool {
 	return true
 }
 
-func (p *Policy) checkHostPath(path *field.Path, v *corev1.Volume, spec *corev1.PodSpec) field.ErrorList {
+func (p *Policy) checkHostPath(path *field.Path, v *corev1.Volume, writes func() map[string]field.ErrorList) field.ErrorList {
 	allowed, readOnly := p.allowsHostPath(v.HostPath.Path)
 	if !allowed {
 		return field.ErrorList{field.Invalid(path.Child("hostPath", "pathPrefix"), v.HostPath.Path, "is not allowed to be used")}
@@ -88,15 +106,7 @@ func (p *Policy) checkHostPath(path *field.Path, v *corev1.Volume, spec *corev1.
 	if !readOnly {
 		return nil
 	}
-	var errs field.ErrorList
-	for c := range podspec.EachContainer(spec) {
-		for i, m := range c.VolumeMounts {
-			if m.Name == v.Name && !m.ReadOnly {
-				errs = append(errs, field.Invalid(c.Path().Child("volumeMounts").Index(i).Child("readOnly"), false, "must be read-only"))
-			}
-		}
-	}
-	return errs
+	return writes()[v.Name]
 }
 
 // allowsHostPath reports whether a path is allowed, and whether only for reading. A prefix that allows to write wins.
