@@ -39,7 +39,7 @@ func newAppArmor(annotations map[string]string) appArmor {
 // setDefault sets the default profile of a container that has none. The API server makes a field of the annotation
 // when it stores a new pod. It stores no new annotation with an ephemeral container, so that one gets the field.
 func (a appArmor) setDefault(pod *corev1.Pod, c podspec.Container) {
-	if a.preset == "" || len(appArmorOf(pod, c)) > 0 {
+	if a.preset == "" || hasAppArmor(pod, c) {
 		return
 	}
 	if c.Kind == podspec.EphemeralContainers {
@@ -51,12 +51,16 @@ func (a appArmor) setDefault(pod *corev1.Pod, c podspec.Container) {
 	annotate(pod, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name, a.preset)
 }
 
-func (a appArmor) check(pod *corev1.Pod, c podspec.Container) field.ErrorList {
+// check checks the profiles of a container, or those of the pod if it has none.
+func (a appArmor) check(pod *corev1.Pod, c podspec.Container, ofPod []string) field.ErrorList {
 	if a.allowed == nil {
 		return nil
 	}
-	path := field.NewPath("pod", "metadata", "annotations").Key(corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name)
-	profiles := appArmorOf(pod, c)
+	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+	path, profiles := field.NewPath("pod", "metadata", "annotations").Key(key), named(appArmorName(context(c).AppArmorProfile), pod.Annotations[key])
+	if len(profiles) == 0 {
+		profiles = ofPod
+	}
 	if len(profiles) == 0 {
 		return field.ErrorList{field.Forbidden(path, "AppArmor profile must be set")}
 	}
@@ -68,27 +72,30 @@ func (a appArmor) check(pod *corev1.Pod, c podspec.Container) field.ErrorList {
 	return nil
 }
 
-// appArmorOf returns the profiles of a container: its field and its annotation, or the field of the pod.
-func appArmorOf(pod *corev1.Pod, c podspec.Container) []string {
-	own := named(appArmorName(context(c).AppArmorProfile), pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name])
-	if len(own) > 0 {
-		return own
-	}
-	return named(appArmorName(podContext(pod).AppArmorProfile))
+// hasAppArmor reports whether a container has a profile: a field, an annotation, or the field of the pod.
+func hasAppArmor(pod *corev1.Pod, c podspec.Container) bool {
+	own, _ := appArmorParts(context(c).AppArmorProfile)
+	ofPod, _ := appArmorParts(podContext(pod).AppArmorProfile)
+	return own != "" || ofPod != "" || pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name] != ""
 }
 
 // appArmorName returns the annotation for a field, or "" if there is none.
 func appArmorName(p *corev1.AppArmorProfile) string {
+	prefix, file := appArmorParts(p)
+	return prefix + file
+}
+
+func appArmorParts(p *corev1.AppArmorProfile) (prefix, file string) {
 	switch {
 	case p == nil:
 	case p.Type == corev1.AppArmorProfileTypeUnconfined:
-		return corev1.DeprecatedAppArmorBetaProfileNameUnconfined
+		return corev1.DeprecatedAppArmorBetaProfileNameUnconfined, ""
 	case p.Type == corev1.AppArmorProfileTypeRuntimeDefault:
-		return corev1.DeprecatedAppArmorBetaProfileRuntimeDefault
+		return corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, ""
 	case p.Type == corev1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
-		return corev1.DeprecatedAppArmorBetaProfileNamePrefix + *p.LocalhostProfile
+		return corev1.DeprecatedAppArmorBetaProfileNamePrefix, *p.LocalhostProfile
 	}
-	return ""
+	return "", ""
 }
 
 // appArmorField returns the field for an annotation, or nil if there is none.

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
-func (p *Policy) checkContainer(pod *corev1.Pod, c podspec.Container) field.ErrorList {
+func (p *Policy) checkContainer(pod *corev1.Pod, c podspec.Container, in inherited) field.ErrorList {
 	e, path := effectiveIn(pod, c), c.Path().Child("securityContext")
 	var primary []int64
 	if id := e.runAsGroup(); id != nil {
@@ -19,9 +19,11 @@ func (p *Policy) checkContainer(pod *corev1.Pod, c podspec.Container) field.Erro
 	}
 	errs := p.user.check(path, e.runAsNonRoot(), e.runAsUser())
 	errs = append(errs, p.runAsGroup.check(path, primary)...)
-	errs = append(errs, p.selinux.check(path.Child("seLinuxOptions"), e.seLinuxOptions())...)
-	errs = append(errs, p.appArmor.check(pod, c)...)
-	errs = append(errs, p.seccomp.checkContainer(pod, c)...)
+	if e.own.SELinuxOptions != nil || !in.labelled {
+		errs = append(errs, p.selinux.check(path.Child("seLinuxOptions"), e.seLinuxOptions())...)
+	}
+	errs = append(errs, p.appArmor.check(pod, c, in.appArmor)...)
+	errs = append(errs, p.seccomp.checkContainer(pod, c, in.seccomp)...)
 	if on := e.own.Privileged; on != nil && *on && !p.spec.Privileged {
 		errs = append(errs, field.Invalid(path.Child("privileged"), true, "Privileged containers are not allowed"))
 	}
@@ -64,6 +66,9 @@ func (p *Policy) checkRootFilesystem(path *field.Path, readOnly *bool) field.Err
 func (p *Policy) checkHostPorts(c podspec.Container) field.ErrorList {
 	var errs field.ErrorList
 	for _, port := range c.Ports {
+		if len(errs) == maxViolations {
+			break
+		}
 		if port.HostPort > 0 && !p.allowsHostPort(port.HostPort) {
 			errs = append(errs, field.Invalid(c.Path().Child("hostPort"), port.HostPort,
 				fmt.Sprintf("Host port %d is not allowed to be used. Allowed ports: [%s]", port.HostPort, p.hostPorts())))

@@ -24,6 +24,14 @@ func (e effective) seLinuxOptions() *corev1.SELinuxOptions {
 	return either(e.own.SELinuxOptions, e.pod.SELinuxOptions)
 }
 
+// inherited is what containers take from their pod, apart from numbers. It is worked out once for all containers, because
+// the texts may be long.
+type inherited struct {
+	seccomp, appArmor []string
+	// labelled is true if the SELinux labels of the pod satisfy the policy.
+	labelled bool
+}
+
 func either[T any](own, pod *T) *T {
 	if own != nil {
 		return own

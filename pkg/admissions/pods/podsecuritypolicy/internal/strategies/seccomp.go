@@ -59,7 +59,13 @@ func SyncSeccomp(pod *corev1.Pod) {
 	if profile := seccompField(pod.Annotations[corev1.SeccompPodAnnotationKey]); profile != nil && podContext(pod).SeccompProfile == nil {
 		ownPodContext(pod).SeccompProfile = profile
 	}
+	// Only one container of a name gets the field, so that no annotation is multiplied. The API server rejects the others.
+	seen := sets.New[string]()
 	for c := range podspec.EachContainer(&pod.Spec) {
+		if seen.Has(c.Name) {
+			continue
+		}
+		seen.Insert(c.Name)
 		if profile := seccompField(pod.Annotations[corev1.SeccompContainerAnnotationKeyPrefix+c.Name]); profile != nil && context(c).SeccompProfile == nil {
 			ownContext(c).SeccompProfile = profile
 		}
@@ -77,15 +83,12 @@ func (s seccomp) setDefault(pod *corev1.Pod) {
 	}
 }
 
-func (s seccomp) checkPod(pod *corev1.Pod) field.ErrorList {
-	return s.check(corev1.SeccompPodAnnotationKey, s.ofPod(pod))
-}
-
-func (s seccomp) checkContainer(pod *corev1.Pod, c podspec.Container) field.ErrorList {
+// checkContainer checks the profiles of a container, or those of the pod if it has none.
+func (s seccomp) checkContainer(pod *corev1.Pod, c podspec.Container, ofPod []string) field.ErrorList {
 	key := corev1.SeccompContainerAnnotationKeyPrefix + c.Name
 	profiles := named(seccompName(context(c).SeccompProfile), pod.Annotations[key])
 	if _, ok := pod.Annotations[key]; !ok && len(profiles) == 0 {
-		profiles = s.ofPod(pod)
+		profiles = ofPod
 	}
 	return s.check(key, profiles)
 }

@@ -110,17 +110,20 @@ func (p *Policy) DefaultContainer(pod *corev1.Pod, c podspec.Container) {
 	}
 }
 
-// Check returns the violations of the policy by a pod, in kube-apiserver's order and words.
+// Check returns the violations of the policy by a pod that a denial names, in kube-apiserver's order and words.
 func (p *Policy) Check(pod *corev1.Pod) field.ErrorList {
 	sc, path := podContext(pod), field.NewPath("spec", "securityContext")
 	var fsGroups []int64
 	if sc.FSGroup != nil {
 		fsGroups = []int64{*sc.FSGroup}
 	}
-	errs := p.fsGroup.check(path.Child("fsGroup"), fsGroups)
-	errs = append(errs, p.supplementalGroups.check(path.Child("supplementalGroups"), sc.SupplementalGroups)...)
-	errs = append(errs, p.seccomp.checkPod(pod)...)
-	errs = append(errs, p.selinux.check(path.Child("seLinuxOptions"), sc.SELinuxOptions)...)
+	labels := p.selinux.check(path.Child("seLinuxOptions"), sc.SELinuxOptions)
+	in := inherited{p.seccomp.ofPod(pod), named(appArmorName(sc.AppArmorProfile)), len(labels) == 0}
+	var v violations
+	v.add(p.fsGroup.check(path.Child("fsGroup"), fsGroups)...)
+	v.add(p.supplementalGroups.check(path.Child("supplementalGroups"), sc.SupplementalGroups)...)
+	v.add(p.seccomp.check(corev1.SeccompPodAnnotationKey, in.seccomp)...)
+	v.add(labels...)
 	for _, host := range []struct {
 		field, name   string
 		used, allowed bool
@@ -130,16 +133,19 @@ func (p *Policy) Check(pod *corev1.Pod) field.ErrorList {
 		{"hostIPC", "IPC", pod.Spec.HostIPC, p.spec.HostIPC},
 	} {
 		if host.used && !host.allowed {
-			errs = append(errs, field.Invalid(path.Child(host.field), true, "Host "+host.name+" is not allowed to be used"))
+			v.add(field.Invalid(path.Child(host.field), true, "Host "+host.name+" is not allowed to be used"))
 		}
 	}
-	errs = append(errs, p.checkSysctls(sc.Sysctls)...)
-	errs = append(errs, p.checkVolumes(&pod.Spec)...)
-	errs = append(errs, p.checkRuntimeClass(pod.Spec.RuntimeClassName)...)
+	v.add(p.checkSysctls(sc.Sysctls)...)
+	v.add(p.checkVolumes(&pod.Spec)...)
+	v.add(p.checkRuntimeClass(pod.Spec.RuntimeClassName)...)
 	for c := range podspec.EachContainer(&pod.Spec) {
-		errs = append(errs, p.checkContainer(pod, c)...)
+		if v.full() {
+			break
+		}
+		v.add(p.checkContainer(pod, c, in)...)
 	}
-	return errs
+	return v.list
 }
 
 func (p *Policy) checkRuntimeClass(name *string) field.ErrorList {
