@@ -93,7 +93,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	case got.unusable:
 		return admit.Forbidden(r, errNoProviders)
 	case got.policy == nil:
-		return admit.Forbidden(r, fmt.Errorf("PodSecurityPolicy: unable to admit pod: %v", got.violations))
+		return admit.Forbidden(r, fmt.Errorf("PodSecurityPolicy: unable to admit pod: %v", texts(got.violations)))
 	}
 	*pod = *got.pod
 	if r.SubResource == "" {
@@ -136,7 +136,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	case got.unusable:
 		return admit.Forbidden(r, errNoProviders)
 	case got.policy == nil:
-		return admit.Forbidden(r, fmt.Errorf("PodSecurityPolicy: unable to validate pod: %v", got.violations))
+		return admit.Forbidden(r, fmt.Errorf("PodSecurityPolicy: unable to validate pod: %v", texts(got.violations)))
 	}
 	r.Audit("validate-policy", got.policy.Name)
 	return nil
@@ -154,6 +154,20 @@ func (p *plugin) confirm(ctx context.Context, s search, pod *corev1.Pod, got res
 		return result{}, err
 	}
 	return s.run(ctx, items, pod)
+}
+
+// texts returns the violations in words, without those after strategies.MaxText bytes.
+func texts(violations field.ErrorList) []string {
+	var out []string
+	size := 0
+	for _, v := range violations {
+		if size >= strategies.MaxText {
+			break
+		}
+		text := v.Error()
+		out, size = append(out, text), size+len(text)
+	}
+	return out
 }
 
 func podOf(r *admit.Request) (*corev1.Pod, error) {

@@ -215,15 +215,25 @@ func TestWhoIsAskedFor(t *testing.T) {
 }
 
 // TestDenialsAreShort has pods with as many violations as fit into a request. A denial that names each of them with the whole
-// list takes gigabytes.
+// list, or with a long value of the pod, takes gigabytes.
 func TestDenialsAreShort(t *testing.T) {
-	p := newPlugin(t, "", everybody, `{"apiVersion":"policy.postern.dev/v1","kind":"PodSecurityPolicy","metadata":{"name":"some"},"spec":{
-		"seLinux":{"rule":"RunAsAny"},"runAsUser":{"rule":"RunAsAny"},"fsGroup":{"rule":"RunAsAny"},
-		"supplementalGroups":{"rule":"MustRunAs","ranges":[{"min":1,"max":1}]}}}`)
+	var policies []string
+	for i := range 5 {
+		policies = append(policies, fmt.Sprintf(`{"apiVersion":"policy.postern.dev/v1","kind":"PodSecurityPolicy","metadata":{"name":"some-%02d"},"spec":{
+			"seLinux":{"rule":"MustRunAs","seLinuxOptions":{"level":"s0"}},"runAsUser":{"rule":"RunAsAny"},"fsGroup":{"rule":"RunAsAny"},
+			"supplementalGroups":{"rule":"MustRunAs","ranges":[{"min":1,"max":1}]}}}`, i))
+	}
+	p := newPlugin(t, "", everybody, policies...)
 	p.sync(t)
 	for name, change := range map[string]func(*corev1.PodSpec){
 		"groups": func(s *corev1.PodSpec) {
 			s.SecurityContext = &corev1.PodSecurityContext{SupplementalGroups: make([]int64, 100_000)}
+		},
+		"a long value": func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: strings.Repeat("x", 100_000)}}
+			for range 200 {
+				s.Containers = append(s.Containers, s.Containers[0])
+			}
 		},
 		"containers": func(s *corev1.PodSpec) {
 			for range 10_000 {
@@ -235,11 +245,24 @@ func TestDenialsAreShort(t *testing.T) {
 			for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
 				r := creation("")
 				change(&r.Object.(*corev1.Pod).Spec)
-				if err := f(t.Context(), r); !isDenial(err) || len(err.Error()) > 1_000_000 {
+				if err := f(t.Context(), r); !isDenial(err) || len(err.Error()) > 300_000 {
 					t.Errorf("%s: got %.500v of %d bytes, want a short denial", phase, err, len(fmt.Sprint(err)))
 				}
 			}
 		})
+	}
+}
+
+// TestAnEndedRequestIsNoDenial has a context that ends before the policies are tried.
+func TestAnEndedRequestIsNoDenial(t *testing.T) {
+	p := newPlugin(t, "", everybody, strings.Replace(anyPolicy, `"privileged":true`, `"privileged":false`, 1))
+	p.sync(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
+		if err := f(ctx, creation("")); !errors.Is(err, context.Canceled) || isDenial(err) {
+			t.Errorf("%s: got %v, want %v", phase, err, context.Canceled)
+		}
 	}
 }
 

@@ -68,6 +68,9 @@ func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, po
 	first, violating := result{unusable: true}, map[string]field.ErrorList{}
 	s.sort(items)
 	for _, item := range items {
+		if err := ctx.Err(); err != nil {
+			return result{}, err
+		}
 		policy, err := strategies.New(item)
 		if err != nil {
 			klog.FromContext(ctx).V(4).Info("Skipped a policy that no pod can satisfy", "policy", item.Name, "err", err)
@@ -111,16 +114,13 @@ func (s search) sort(items []*policyv1.PodSecurityPolicy) {
 	})
 }
 
-// maxViolations is the largest number of violations of one policy that a denial names. A pod may have tens of thousands.
-const maxViolations = 200
-
 // try returns the pod itself if it satisfies the policy unchanged, a changed copy if it satisfies the policy with the
 // defaults, or nil if the request cannot store the defaults.
 func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, field.ErrorList) {
 	complete := pod.DeepCopy()
 	policy.Default(complete)
 	if errs := policy.Check(complete); len(errs) > 0 {
-		return nil, slices.Clone(errs[:min(len(errs), maxViolations)])
+		return nil, errs
 	}
 	if apiequality.Semantic.DeepEqual(pod, complete) {
 		return pod, nil
