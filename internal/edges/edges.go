@@ -255,24 +255,22 @@ func (w *walk) list(v reflect.Value, path string, at place) {
 		list := at(object)
 		list.Set(reflect.AppendSlice(list, items))
 	})
-	w.long(path, "many items", v.Len() > 0, func(object reflect.Value, n int) {
-		list := reflect.MakeSlice(v.Type(), n, n)
-		for i := range n {
-			list.Index(i).Set(items.Index(0))
-			number(list.Index(i), i)
-		}
-		at(object).Set(list)
-	})
-	if hasEntries(items.Index(0)) {
-		w.long(path, "many items with keys of their own", v.Len() > 0, func(object reflect.Value, n int) {
+	fill := func(also func(item reflect.Value, i int) bool) func(object reflect.Value, n int) {
+		return func(object reflect.Value, n int) {
 			list := reflect.MakeSlice(v.Type(), n, n)
 			for i := range n {
 				list.Index(i).Set(items.Index(0))
 				number(list.Index(i), i)
-				numberKeys(list.Index(i), i)
+				also(list.Index(i), i)
 			}
 			at(object).Set(list)
-		})
+		}
+	}
+	w.long(path, "many items", v.Len() > 0, fill(func(reflect.Value, int) bool { return false }))
+	first := reflect.New(v.Type().Elem()).Elem()
+	first.Set(items.Index(0))
+	if numberKeys(first, 0) {
+		w.long(path, "many items with keys of their own", v.Len() > 0, fill(numberKeys))
 	}
 	defer func(later bool) { w.later = later }(w.later)
 	for i := range items.Len() {
@@ -345,38 +343,26 @@ func number(item reflect.Value, n int) {
 	}
 }
 
-// hasEntries reports whether the item has a map with an entry, at any depth.
-func hasEntries(item reflect.Value) bool {
-	switch item.Kind() {
-	case reflect.Map:
-		return item.Len() > 0
-	case reflect.Struct:
-		for i := range item.NumField() {
-			if item.Type().Field(i).IsExported() && hasEntries(item.Field(i)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// numberKeys gives the maps of an item keys that the maps of other items do not have. It leaves what pointers and lists point
-// to alone, because other items share it.
-func numberKeys(item reflect.Value, n int) {
-	switch item.Kind() {
-	case reflect.Map:
+// numberKeys gives the maps of an item keys that the maps of other items do not have, and reports whether there are any. It
+// leaves what pointers and lists lead to alone, because other items share it.
+func numberKeys(item reflect.Value, n int) (found bool) {
+	if item.Kind() == reflect.Map && item.Len() > 0 {
 		m := reflect.MakeMap(item.Type())
 		for _, key := range item.MapKeys() {
 			m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s%d", key, n)).Convert(key.Type()), item.MapIndex(key))
 		}
 		item.Set(m)
-	case reflect.Struct:
-		for i := range item.NumField() {
-			if item.Type().Field(i).IsExported() {
-				numberKeys(item.Field(i), n)
-			}
+		return true
+	}
+	if item.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range item.NumField() {
+		if item.Type().Field(i).IsExported() && numberKeys(item.Field(i), n) {
+			found = true
 		}
 	}
+	return found
 }
 
 // edge is a value at the edge of a type.

@@ -74,9 +74,12 @@ func TestLeaveOutUnchanged(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s\nto %s\n%s", whole.OldObject, whole.Object, diff)
 		}
-		seen[fmt.Sprint(want.Allowed, less.Object == whole.Object, less.OldObject == whole.OldObject)]++
+		seen[fmt.Sprintf("allowed %t, whole %t, old whole %t", want.Allowed, less.Object == whole.Object, less.OldObject == whole.OldObject)]++
 	}
-	for _, outcome := range []string{"true false true", "true true false", "false true false", "false true true"} {
+	for _, outcome := range []string{
+		"allowed true, whole false, old whole true", "allowed true, whole true, old whole false",
+		"allowed false, whole true, old whole false", "allowed false, whole true, old whole true",
+	} {
 		if seen[outcome] == 0 {
 			t.Errorf("No update has the outcome %s: %v", outcome, seen)
 		}
