@@ -46,23 +46,25 @@ func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 			}
 		}
 	}
-	for _, name := range sets.List(names) {
-		tolerate(&pod.Spec, corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
-	}
+	tolerate(&pod.Spec, names)
 	return nil
 }
 
-// tolerate adds a toleration. An existing toleration that differs only in its
-// seconds is replaced.
-func tolerate(spec *corev1.PodSpec, wanted corev1.Toleration) {
-	found := false
-	for i := range spec.Tolerations {
-		if wanted.MatchToleration(&spec.Tolerations[i]) {
+// tolerate adds a toleration for each name. An existing toleration that differs only
+// in its seconds is replaced.
+func tolerate(spec *corev1.PodSpec, names sets.Set[string]) {
+	missing := names.Clone()
+	for i, t := range spec.Tolerations {
+		if wanted := tolerationOf(t.Key); names.Has(t.Key) && wanted.MatchToleration(&t) {
 			spec.Tolerations[i] = wanted
-			found = true
+			missing.Delete(t.Key)
 		}
 	}
-	if !found {
-		spec.Tolerations = append(spec.Tolerations, wanted)
+	for _, name := range sets.List(missing) {
+		spec.Tolerations = append(spec.Tolerations, tolerationOf(name))
 	}
+}
+
+func tolerationOf(name string) corev1.Toleration {
+	return corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 }
