@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
@@ -35,7 +36,10 @@ func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 // reuses a volume that an earlier call added, so that containers which were injected
 // later share it.
 func mountToken(spec *corev1.PodSpec) {
-	isToken := func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, tokenVolumePrefix) }
+	// The API server accepts no longer name. Mounts of that name in all containers would take a multiple of the pod's size.
+	isToken := func(v corev1.Volume) bool {
+		return strings.HasPrefix(v.Name, tokenVolumePrefix) && len(v.Name) <= validation.DNS1123LabelMaxLength
+	}
 	name, exists := tokenVolumePrefix+utilrand.String(5), false
 	if i := slices.IndexFunc(spec.Volumes, isToken); i >= 0 {
 		name, exists = spec.Volumes[i].Name, true
