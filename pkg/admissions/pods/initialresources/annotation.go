@@ -74,9 +74,10 @@ func (r requests) read(pod *corev1.Pod) {
 		}
 	}
 	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
-		for name := range c.Resources.Requests {
-			if said[describe(c)].Has(string(name)) {
-				r.add(describe(c), string(name))
+		container := describe(c)
+		for name := range said[container] {
+			if _, ok := c.Resources.Requests[corev1.ResourceName(name)]; ok {
+				r.add(container, name)
 			}
 		}
 	}
