@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -93,8 +92,9 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	if err != nil || len(whitelist) == 0 {
 		return err
 	}
-	for _, t := range pod.Spec.Tolerations {
-		if !slices.ContainsFunc(whitelist, func(w corev1.Toleration) bool { return tolerations.Covers(w, t) }) {
+	allowed := index(whitelist)
+	for i := range pod.Spec.Tolerations {
+		if !allowed.covers(&pod.Spec.Tolerations[i]) {
 			return admit.ForbiddenAs(r, fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope))
 		}
 	}
