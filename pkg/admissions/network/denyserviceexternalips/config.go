@@ -86,9 +86,20 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// covers reports whether any entry allows the address to the user of a request. An ambiguous address, such as
-// 010.0.0.1 or fe80::1%eth0, is in no range.
-func (l allowList) covers(r *admit.Request, text string) bool {
+// of returns the entries for the user and the namespace of a request.
+func (l allowList) of(r *admit.Request) allowList {
+	var out allowList
+	for _, e := range l {
+		if e.isFor(r) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// covers reports whether any entry allows the address. An ambiguous address, such as 010.0.0.1 or fe80::1%eth0, is in no
+// range.
+func (l allowList) covers(text string) bool {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
 		return false
@@ -96,7 +107,7 @@ func (l allowList) covers(r *admit.Request, text string) bool {
 	// Proxies treat an IPv4-mapped IPv6 address as the IPv4 address.
 	addr = addr.Unmap()
 	return slices.ContainsFunc(l, func(e entry) bool {
-		return e.isFor(r) && slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+		return slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 	})
 }
 

@@ -47,9 +47,10 @@ func (p *plugin) validate(_ context.Context, r *admit.Request, service, old *cor
 	if old != nil {
 		had.Insert(old.Spec.ExternalIPs...)
 	}
+	allowed := p.allowed.of(r)
 	for _, ip := range service.Spec.ExternalIPs {
 		// Upstream: addresses are compared as strings, so another spelling is another address.
-		if had.Has(ip) || p.allowed.covers(r, ip) {
+		if had.Has(ip) || allowed.covers(ip) {
 			continue
 		}
 		err := errors.New("Use of external IPs is denied by admission control") //nolint:staticcheck // kube-apiserver's words
