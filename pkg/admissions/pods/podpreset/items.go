@@ -53,6 +53,7 @@ func volumeItems() items[corev1.Volume] {
 			podspec.SetVolumeDefaults(item)
 			alignPullPolicy(found.Image, item.Image)
 		},
+		loose: true,
 	}
 }
 

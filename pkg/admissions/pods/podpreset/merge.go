@@ -39,16 +39,23 @@ func (e *conflictError) Error() string {
 //
 // Upstream: safeToApplyPodPresetsOnPod, applyPodPresetsOnPod.
 func apply(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
-	m := &merger{presets: selected, room: maxAdded}
+	m := &merger{room: maxAdded}
 	for _, p := range selected {
 		m.room -= p.annotationSize()
 	}
-	volumes, err := merge(ctx, m, pod.Spec.Volumes, volumeItems())
+	added, err := collect(ctx, selected, volumeItems())
+	if err != nil {
+		return err
+	}
+	volumes, err := merge(ctx, m, pod.Spec.Volumes, added)
 	if err != nil {
 		return err
 	}
 	if m.room < 0 {
 		return errTooLarge
+	}
+	if err := m.prepare(ctx, selected); err != nil {
+		return err
 	}
 	changes := []func(){func() { pod.Spec.Volumes = volumes }}
 	for c := range podspec.EachContainer(&pod.Spec) {
@@ -78,22 +85,36 @@ func apply(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 
 // merger adds items of presets to the lists of one pod.
 type merger struct {
-	presets []*preset
+	env     *additions[corev1.EnvVar]
+	mounts  *additions[corev1.VolumeMount]
+	envFrom *additions[corev1.EnvFromSource]
 	// room is how many more bytes may be added.
 	room int
 }
 
+// prepare collects the additions to each container.
+func (m *merger) prepare(ctx context.Context, selected []*preset) (err error) {
+	if m.env, err = collect(ctx, selected, envItems()); err != nil {
+		return err
+	}
+	if m.mounts, err = collect(ctx, selected, mountItems()); err != nil {
+		return err
+	}
+	m.envFrom, err = collect(ctx, selected, envFromItems())
+	return err
+}
+
 // container returns a func that changes the container, or a conflict.
 func (m *merger) container(ctx context.Context, c podspec.Container) (func(), error) {
-	env, err := merge(ctx, m, c.Env, envItems())
+	env, err := merge(ctx, m, c.Env, m.env)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := merge(ctx, m, c.VolumeMounts, mountItems())
+	mounts, err := merge(ctx, m, c.VolumeMounts, m.mounts)
 	if err != nil {
 		return nil, err
 	}
-	envFrom, err := merge(ctx, m, c.EnvFrom, envFromItems())
+	envFrom, err := merge(ctx, m, c.EnvFrom, m.envFrom)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +134,8 @@ type items[T any] struct {
 	align func(found, item *T)
 	// repeats allows several presets to add the same item.
 	repeats bool
+	// loose means that an item of the pod may equal two items of presets that differ.
+	loose bool
 }
 
 // object is a part of a pod.
@@ -122,54 +145,111 @@ type object[T any] interface {
 	Size() int
 }
 
-// merge returns the list with the items of all presets. It returns a *conflictError for an item that differs from another
-// item with one of its keys. If the list has several items with a key, only the last one counts.
-func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, kind items[T]) ([]T, error) {
-	out := slices.Clip(list)
-	var known map[key]*T
-	for _, p := range m.presets {
-		added := kind.of(&p.Spec)
-		if len(added) == 0 {
-			continue
-		}
+// additions are the items of all presets for lists of one kind.
+type additions[T any] struct {
+	items[T]
+	list []addition[T]
+	// numbers has a number from 0 for each key of the items.
+	numbers map[key]int
+}
+
+// addition is an item of a preset.
+type addition[T any] struct {
+	preset *preset
+	item   *T
+	keys   []key
+	// numbers are those of the keys.
+	numbers []int
+}
+
+// collect returns the items of the presets, in their order. If an item equals an earlier one, it is left out or replaced by
+// the earlier one, so that no container compares both. An item that differs from an earlier one conflicts in every
+// container, so it is the last one.
+func collect[T any, P object[T]](ctx context.Context, selected []*preset, kind items[T]) (*additions[T], error) {
+	out := &additions[T]{items: kind, numbers: map[key]int{}}
+	var first []*T // by the number of the first key
+	for _, p := range selected {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("applying PodPreset %q: %w", p.Name, err)
+			return nil, fmt.Errorf("collecting the content of PodPresets: %w", err)
 		}
-		if known == nil {
-			known = index(list, kind.keys)
-		}
-		for i := range added {
-			item := &added[i]
-			for n, k := range kind.keys(item) {
-				if found, ok := known[k]; ok {
-					if !equal[T, P](found, item, kind.align) {
-						return nil, &conflictError{p, fmt.Sprintf("%s %q", k[0], short(k[1]))}
-					}
-					continue
+		list := kind.of(&p.Spec)
+		for i := range list {
+			a := addition[T]{preset: p, item: &list[i], keys: kind.keys(&list[i])}
+			for _, k := range a.keys {
+				n, ok := out.numbers[k]
+				if !ok {
+					n = len(out.numbers)
+					out.numbers[k], first = n, append(first, nil)
 				}
-				if !kind.repeats {
-					known[k] = item
-				}
-				if n > 0 {
-					continue
-				}
-				if m.room -= P(item).Size() + itemOverhead; m.room < 0 {
-					return nil, errTooLarge
-				}
-				// Requests share the presets, and later plugins may change the pod.
-				out = append(out, *new(T))
-				P(item).DeepCopyInto(&out[len(out)-1])
+				a.numbers = append(a.numbers, n)
 			}
+			found := &first[a.numbers[0]]
+			switch {
+			case *found == nil || kind.loose:
+				*found = a.item
+			case equal[T, P](*found, a.item, kind.align):
+				if !kind.repeats {
+					continue
+				}
+				a.item = *found
+			case !kind.repeats:
+				out.list = append(out.list, a)
+				return out, nil
+			}
+			out.list = append(out.list, a)
 		}
 	}
 	return out, nil
 }
 
-func index[T any](list []T, keys func(*T) []key) map[key]*T {
-	out := make(map[key]*T, len(list))
+// merge returns the list with the items of all presets. It returns a *conflictError for an item that differs from another
+// item with one of its keys. If the list has several items with a key, only the last one counts.
+func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *additions[T]) ([]T, error) {
+	out := slices.Clip(list)
+	if len(added.list) == 0 {
+		return out, nil
+	}
+	known := added.known(list)
+	for i := range added.list {
+		a := &added.list[i]
+		if i%1000 == 0 && ctx.Err() != nil {
+			return nil, fmt.Errorf("applying PodPreset %q: %w", a.preset.Name, ctx.Err())
+		}
+		for n, number := range a.numbers {
+			if found := known[number]; found != nil {
+				if found != a.item && !equal[T, P](found, a.item, added.align) {
+					return nil, &conflictError{a.preset, fmt.Sprintf("%s %q", a.keys[n][0], short(a.keys[n][1]))}
+				}
+				if added.repeats {
+					known[number] = a.item // The next one need not be compared.
+				}
+				continue
+			}
+			if !added.repeats {
+				known[number] = a.item
+			}
+			if n > 0 {
+				continue
+			}
+			if m.room -= P(a.item).Size() + itemOverhead; m.room < 0 {
+				return nil, errTooLarge
+			}
+			// Requests share the presets, and later plugins may change the pod.
+			out = append(out, *new(T))
+			P(a.item).DeepCopyInto(&out[len(out)-1])
+		}
+	}
+	return out, nil
+}
+
+// known returns the items of a list by the numbers of their keys.
+func (a *additions[T]) known(list []T) []*T {
+	out := make([]*T, len(a.numbers))
 	for i := range list {
-		for _, k := range keys(&list[i]) {
-			out[k] = &list[i]
+		for _, k := range a.keys(&list[i]) {
+			if n, ok := a.numbers[k]; ok {
+				out[n] = &list[i]
+			}
 		}
 	}
 	return out

@@ -36,7 +36,7 @@ var Plugin = &admit.Plugin{
 		{
 			Phase: admit.Validating, Group: settingsv1alpha1.GroupName, Versions: []string{settingsv1alpha1.GroupVersion().Version}, Resources: []string{settingsv1alpha1.Resource},
 			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-			Condition:  "has(object.spec) && has(object.spec.selector) && has(object.spec.selector.matchLabels)",
+			Condition:  "has(object.spec) && has(object.spec.selector) && (has(object.spec.selector.matchLabels) || has(object.spec.selector.matchExpressions))",
 		},
 	},
 	SideEffects:  true, // Events.
@@ -73,7 +73,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || pod.Annotations[exclude] == "true" {
 		return nil
 	}
-	selected, err := p.presets.selecting(r.Namespace, pod.Labels)
+	selected, err := p.presets.selecting(ctx, r.Namespace, pod.Labels)
 	if invalid, ok := errors.AsType[*invalidError](err); ok {
 		return admit.Forbidden(r, fmt.Errorf("filtering pod presets failed: %w", invalid))
 	}
@@ -116,7 +116,7 @@ func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*prese
 }
 
 // validate denies a preset with an invalid selector. The schema of a CustomResourceDefinition cannot restrict the keys of
-// matchLabels.
+// matchLabels, and not the sum of all values.
 func validate(_ context.Context, r *admit.Request) error {
 	u, ok := r.Object.(*unstructured.Unstructured)
 	if !ok {

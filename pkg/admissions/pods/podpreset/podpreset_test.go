@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
 	"github.com/postern-dev/postern/pkg/admit"
@@ -265,25 +267,80 @@ func TestBrokenPresets(t *testing.T) {
 	}
 }
 
-// TestTheDeadlineEndsTheWork has a pod with so many containers that the work would take minutes.
+// ending is a context that ends after some looks at it.
+type ending struct {
+	context.Context //nolint:containedctx // It is a context itself.
+	looks           int
+}
+
+func (e *ending) Err() error {
+	if e.looks--; e.looks < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestTheDeadlineEndsTheWork ends the context of a request at every look at it: for each preset, and for each container.
 func TestTheDeadlineEndsTheWork(t *testing.T) {
-	var presets []string
-	for i := range 1_000 {
-		presets = append(presets, preset(fmt.Sprint("p", i), port))
+	p := newPlugin(t, preset("a", port), preset("b", "{}"), preset("c", port)).sync(t)
+	const looks = 3 + 4*3 + 5
+	for n := range looks + 1 {
+		pod := podWith(corev1.Container{})
+		pod.Spec.Containers = slices.Repeat(pod.Spec.Containers, 5)
+		err := p.Mutate(&ending{t.Context(), n}, creation(pod))
+		if ended := errors.Is(err, context.DeadlineExceeded); ended != (n < looks) || isDenial(err) {
+			t.Errorf("Got %v after %d looks at the context", err, n)
+		}
 	}
-	p := newPlugin(t, presets...).sync(t)
-	pod := podWith(corev1.Container{})
-	for i := range 200_000 {
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i), Env: []corev1.EnvVar{{Name: "PORT", Value: "1"}}})
+}
+
+// TestRepeatedItemsAreComparedOnce has presets that add nothing to any container, because the containers have it. Most of
+// the presets have what an earlier one has, so they must cost next to nothing for each container.
+func TestRepeatedItemsAreComparedOnce(t *testing.T) {
+	for name, spec := range map[string]string{"env": port, "mount": `{"volumeMounts":[{"name":"v","mountPath":"/v"}]}`, "source": `{"envFrom":[{"secretRef":{"name":"s"}}]}`} {
+		timeOf := func(presets int) time.Duration {
+			all := make([]string, presets)
+			for i := range all {
+				all[i] = preset(fmt.Sprint("p", i), spec)
+			}
+			p, pod := newPlugin(t, all...).sync(t), podWith(corev1.Container{
+				Env: []corev1.EnvVar{{Name: "PORT", Value: "1"}}, VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}},
+				EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}},
+			})
+			pod.Spec.Containers = slices.Repeat(pod.Spec.Containers, 500)
+			shortest := time.Duration(math.MaxInt64)
+			for range 3 {
+				ctx, end := context.WithCancel(t.Context())
+				r, start := creation(pod.DeepCopy()), time.Now()
+				if err := p.Mutate(ctx, r); err != nil {
+					t.Fatal(err)
+				}
+				shortest = min(shortest, time.Since(start))
+				end()
+			}
+			return shortest
+		}
+		if few, many := timeOf(10), timeOf(640); many > 15*few {
+			t.Errorf("%s: it takes %v for 10 presets, and %v for 640", name, few, many)
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	if err := p.Mutate(ctx, creation(pod)); err == nil || isDenial(err) {
-		t.Errorf("Got %v, want an error that is no denial", err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("It took %v", took)
+}
+
+// TestLargeSelectorsAreInvalid has a selector with as many values as allowed, and one with one more.
+func TestLargeSelectorsAreInvalid(t *testing.T) {
+	for values, valid := range map[int]bool{999: true, 1000: false} {
+		text := preset("a", `{"selector":{"matchExpressions":[{"key":"k","operator":"In","values":["v"`+strings.Repeat(`,"v"`, values-1)+`]}]}}`)
+		p := newPlugin(t, text).sync(t)
+		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); isDenial(err) == valid {
+			t.Errorf("%d values: got %v for a pod, want a denial: %t", values, err, !valid)
+		}
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}, Object: u}); isDenial(err) == valid {
+			t.Errorf("%d values: got %v for the preset, want a denial: %t", values, err, !valid)
+		}
 	}
 }
 

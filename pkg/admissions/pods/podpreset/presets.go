@@ -2,6 +2,7 @@ package podpreset
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
+
+// maxSelector is the largest number of requirements and values of a selector. Every new pod is compared with all of them.
+const maxSelector = 1000
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
 type preset struct {
@@ -69,6 +73,8 @@ func compile(u *unstructured.Unstructured) *preset {
 		p.err = fmt.Errorf("%s: %w", path, quantities.ErrFar)
 	} else if err := typed.From(u, &p.PodPreset); err != nil {
 		p.PodPreset, p.err = settingsv1alpha1.PodPreset{}, fmt.Errorf("decoding: %w", err)
+	} else if size := sizeOfSelector(&p.Spec.Selector); size > maxSelector {
+		p.err = fmt.Errorf("the label selector has %d requirements and values, want at most %d", size, maxSelector)
 	} else if p.selector, err = metav1.LabelSelectorAsSelector(&p.Spec.Selector); err != nil {
 		p.err = fmt.Errorf("label selector conversion failed: %w", err)
 	}
@@ -84,6 +90,15 @@ func compile(u *unstructured.Unstructured) *preset {
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
 	p.podSize = sizeOf[corev1.Volume](p.Spec.Volumes) + p.annotationSize()
 	return p
+}
+
+// sizeOfSelector returns the number of requirements and values of a selector.
+func sizeOfSelector(s *metav1.LabelSelector) int {
+	size := len(s.MatchLabels) + len(s.MatchExpressions)
+	for _, e := range s.MatchExpressions {
+		size += len(e.Values)
+	}
+	return size
 }
 
 // annotationSize returns the size in bytes of the annotation that the preset adds to a pod.
@@ -102,7 +117,7 @@ func (e *invalidError) Error() string {
 
 // selecting returns the presets of a namespace that select a pod with the given labels, sorted by name. Callers must not
 // modify them.
-func (p *presets) selecting(namespace string, pod labels.Set) ([]*preset, error) {
+func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Set) ([]*preset, error) {
 	var out []*preset
 	for i, source := range p.sources {
 		if !source.HasSynced() {
@@ -113,6 +128,9 @@ func (p *presets) selecting(namespace string, pod labels.Set) ([]*preset, error)
 			return nil, fmt.Errorf("listing pod presets failed: %w", err)
 		}
 		for _, obj := range items {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("filtering pod presets: %w", err)
+			}
 			item, ok := obj.(*preset)
 			switch {
 			case !ok || i > 0 && p.has(p.sources[:i], item):
