@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/internal/edges"
+	"github.com/postern-dev/postern/internal/proportion"
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/internal/seed"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
@@ -35,7 +34,7 @@ const (
 // TestWorkInProportion makes lists of the objects of the cases long, in one list at a time, and requires work in proportion
 // to the size of the object: a user who may create the object must not be able to use up the time of a request.
 func TestWorkInProportion(t *testing.T) {
-	p := newProportion(t, 200_000)
+	p := newComparison(t, 200_000)
 	for _, x := range p.examples() {
 		for _, l := range edges.Lists(x.object) {
 			if l.Used && p.isNew(x.m.Name, l.Path) {
@@ -50,7 +49,7 @@ func TestWorkInProportion(t *testing.T) {
 // read, and for a long list beside a long text.
 func TestWorkInProportionAtFullSize(t *testing.T) {
 	ring.Second(t, "three minutes of one processor")
-	p := newProportion(t, 1_400_000)
+	p := newComparison(t, 1_400_000)
 	var all []func()
 	for _, x := range p.examples() {
 		texts := edges.Texts(x.object)
@@ -71,15 +70,15 @@ func TestWorkInProportionAtFullSize(t *testing.T) {
 	p.atLeast(fullSize / 2)
 }
 
-// proportion compares the work for objects of two sizes.
-type proportion struct {
+// comparison compares the work for objects of two sizes.
+type comparison struct {
 	*testing.T
 	bytes    int
 	seen     map[string]bool
 	compared int
 }
 
-func newProportion(t *testing.T, bytes int) *proportion {
+func newComparison(t *testing.T, bytes int) *comparison {
 	t.Helper()
 	// Collecting garbage takes as long as the process has other objects.
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(1<<30)
@@ -87,7 +86,7 @@ func newProportion(t *testing.T, bytes int) *proportion {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
 	})
-	return &proportion{T: t, bytes: bytes, seen: map[string]bool{}}
+	return &comparison{T: t, bytes: bytes, seen: map[string]bool{}}
 }
 
 // example is a case of one request, and its object.
@@ -103,7 +102,7 @@ type example struct {
 }
 
 // examples returns the cases with an object of a type that k8s.io/api has.
-func (p *proportion) examples() (out []*example) {
+func (p *comparison) examples() (out []*example) {
 	p.Helper()
 	for _, m := range members() {
 		for _, c := range m.cases(p.T) {
@@ -135,13 +134,13 @@ func (p *proportion) examples() (out []*example) {
 }
 
 // isNew reports whether it is called for the first time with the names.
-func (p *proportion) isNew(names ...string) bool {
+func (p *comparison) isNew(names ...string) bool {
 	key := strings.Join(names, "\n")
 	defer func() { p.seen[key] = true }()
 	return !p.seen[key]
 }
 
-func (p *proportion) atLeast(n int) {
+func (p *comparison) atLeast(n int) {
 	p.Helper()
 	if p.compared < n {
 		p.Errorf("Compared %d lists, want at least %d", p.compared, n)
@@ -151,7 +150,7 @@ func (p *proportion) atLeast(n int) {
 
 // compare compares the work for an object with a long list, and a long text if there is one, with that for the same object
 // with both 16 times as short.
-func (p *proportion) compare(x *example, l edges.List, text *edges.Text) {
+func (p *comparison) compare(x *example, l edges.List, text *edges.Text) {
 	p.Helper()
 	object, where := x.object, l.String()
 	make := func(part int) apiruntime.Object { return object }
@@ -164,16 +163,12 @@ func (p *proportion) compare(x *example, l edges.List, text *edges.Text) {
 		return // such as a list of texts that are long in the example
 	}
 	small, large := x.request(p.T, l.Make(make(parts), n/parts)), x.request(p.T, l.Make(make(1), n))
-	p.compared++
-	// Something else in the process may be at work.
-	var times float64
-	for range 5 {
-		if times = float64(x.work(p.T, large, 1)) / float64(x.work(p.T, small, parts)); times <= maxTimes {
-			return
-		}
-		runtime.GC()
+	if x.service == nil {
+		x.start(p.T)
 	}
-	p.Errorf("%s, case %s, %d items in %s: the work is %.1f times that for parts, want at most %d", x.m.Name, x.c.Name(), n, where, times, maxTimes)
+	p.compared++
+	what := fmt.Sprintf("%s, case %s, %d items in %s", x.m.Name, x.c.Name(), n, where)
+	proportion.Check(p.T, what, maxTimes, func() { x.send(p.T, large) }, parts, func() { x.send(p.T, small) })
 }
 
 // request returns the request of the case with another object.
@@ -196,24 +191,17 @@ func (x *example) request(t *testing.T, object apiruntime.Object) *admissionv1.A
 	return ar
 }
 
-// work returns the time of a processor that n requests take in both phases.
-func (x *example) work(t *testing.T, ar *admissionv1.AdmissionRequest, n int) time.Duration {
+// send sends the request to both phases.
+func (x *example) send(t *testing.T, ar *admissionv1.AdmissionRequest) {
 	t.Helper()
-	if x.service == nil {
-		x.start(t)
-	}
-	before := processorTime(t)
-	for range n {
-		for _, f := range []router.AdmitFunc{x.service.Mutate, x.service.Validate} {
-			if f == nil {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			f(ctx, ar.DeepCopy())
-			cancel() // PodPreset holds memory until the request ends.
+	for _, f := range []router.AdmitFunc{x.service.Mutate, x.service.Validate} {
+		if f == nil {
+			continue
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		f(ctx, ar.DeepCopy())
+		cancel() // PodPreset holds memory until the request ends.
 	}
-	return processorTime(t) - before
 }
 
 func (x *example) start(t *testing.T) {
@@ -233,14 +221,4 @@ func (x *example) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.service = &service
-}
-
-// processorTime returns the time of processors that the process has used.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/postern-dev/postern/internal/proportion"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
@@ -298,7 +298,7 @@ func TestTheDeadlineEndsTheWork(t *testing.T) {
 // the presets have what an earlier one has, so they must cost next to nothing for each container.
 func TestRepeatedItemsAreComparedOnce(t *testing.T) {
 	for name, spec := range map[string]string{"env": port, "mount": `{"volumeMounts":[{"name":"v","mountPath":"/v"}]}`, "source": `{"envFrom":[{"secretRef":{"name":"s"}}]}`} {
-		timeOf := func(presets int) time.Duration {
+		mutate := func(presets int) func() {
 			all := make([]string, presets)
 			for i := range all {
 				all[i] = preset(fmt.Sprint("p", i), spec)
@@ -308,21 +308,15 @@ func TestRepeatedItemsAreComparedOnce(t *testing.T) {
 				EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}},
 			})
 			pod.Spec.Containers = slices.Repeat(pod.Spec.Containers, 500)
-			shortest := time.Duration(math.MaxInt64)
-			for range 3 {
+			return func() {
 				ctx, end := context.WithCancel(t.Context())
-				r, start := creation(pod.DeepCopy()), time.Now()
-				if err := p.Mutate(ctx, r); err != nil {
+				defer end()
+				if err := p.Mutate(ctx, creation(pod.DeepCopy())); err != nil {
 					t.Fatal(err)
 				}
-				shortest = min(shortest, time.Since(start))
-				end()
 			}
-			return shortest
 		}
-		if few, many := timeOf(10), timeOf(640); many > 15*few {
-			t.Errorf("%s: it takes %v for 10 presets, and %v for 640", name, few, many)
-		}
+		proportion.Check(t, name+" of presets", 4, mutate(640), 4, mutate(10))
 	}
 }
 
