@@ -22,13 +22,13 @@ type Options struct {
 func Requests(pod *corev1.Pod, opts Options) corev1.ResourceList {
 	out := opts.highest(pod, []of{
 		func(c *corev1.Container, _ *corev1.ContainerStatus) corev1.ResourceList { return c.Resources.Requests },
-		func(_ *corev1.Container, s *corev1.ContainerStatus) corev1.ResourceList { return s.AllocatedResources },
 		func(_ *corev1.Container, s *corev1.ContainerStatus) corev1.ResourceList {
 			if s.Resources != nil && s.Resources.Requests != nil {
 				return s.Resources.Requests
 			}
 			return s.AllocatedResources
 		},
+		func(_ *corev1.Container, s *corev1.ContainerStatus) corev1.ResourceList { return s.AllocatedResources },
 	})
 	if opts.PodLevel && resourcehelper.IsPodLevelRequestsSet(pod) {
 		replace(out, pod.Spec.Resources.Requests)
@@ -65,7 +65,7 @@ func Limits(pod *corev1.Pod, opts Options) corev1.ResourceList {
 // of returns resources of a container.
 type of func(*corev1.Container, *corev1.ContainerStatus) corev1.ResourceList
 
-// highest returns the highest of several totals. The first is that of the spec. The spec also counts for containers without a
+// highest returns the highest of several totals, of equal ones the first. The first list is that of the spec. The spec also counts for containers without a
 // status, and for those whose status has no such resources, but not while a resize is infeasible.
 func (o Options) highest(pod *corev1.Pod, lists []of) corev1.ResourceList {
 	inSpec := func(c *corev1.Container) corev1.ResourceList { return lists[0](c, nil) }
@@ -123,9 +123,11 @@ func Total(spec *corev1.PodSpec, of func(*corev1.Container) corev1.ResourceList)
 		}
 		// What only the sidecars use was compared when the last of them was added.
 		for name, q := range own {
-			meanwhile := sidecars[name].DeepCopy()
-			if !isSidecar {
-				meanwhile.Add(q)
+			meanwhile := q.DeepCopy() // The sum has the format of its first quantity.
+			if others, ok := sidecars[name]; isSidecar {
+				meanwhile = others
+			} else if ok {
+				meanwhile.Add(others)
 			}
 			raise(highest, corev1.ResourceList{name: meanwhile})
 		}
