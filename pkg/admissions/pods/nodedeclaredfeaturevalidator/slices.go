@@ -17,8 +17,9 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// maxRequirements bounds the requirements of all node selectors of a slice. Each is matched with all nodes, and making a
-// selector takes quadratic time. A slice has at most 128 devices, and drivers write one or two requirements for each.
+// maxRequirements bounds the requirements and values of all node selectors of a slice. They may have to be compared with all
+// nodes, and making a selector takes quadratic time. A slice has at most 128 devices, and drivers write one or two
+// requirements for each.
 const maxRequirements = 1000
 
 // slice denies devices that represent resources of a node (CPU or memory), unless
@@ -29,7 +30,7 @@ func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resou
 		requirements += requirementsOf(slice.Spec.Devices[i].NodeSelector)
 	}
 	if requirements > maxRequirements {
-		return admit.Forbidden(r, fmt.Errorf("the node selectors of the ResourceSlice have %d requirements, at most %d are supported", requirements, maxRequirements))
+		return admit.Forbidden(r, fmt.Errorf("the node selectors of the ResourceSlice have %d requirements and values, at most %d are supported", requirements, maxRequirements))
 	}
 	for i := range slice.Spec.Devices {
 		device := &slice.Spec.Devices[i]
@@ -53,12 +54,15 @@ func (v *validator) slice(ctx context.Context, r *admit.Request, slice, _ *resou
 	return nil
 }
 
+// requirementsOf returns the number of requirements and values of a selector.
 func requirementsOf(selector *corev1.NodeSelector) (n int) {
 	if selector == nil {
 		return 0
 	}
-	for i := range selector.NodeSelectorTerms {
-		n += len(selector.NodeSelectorTerms[i].MatchExpressions) + len(selector.NodeSelectorTerms[i].MatchFields)
+	for _, term := range selector.NodeSelectorTerms {
+		for _, r := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+			n += 1 + len(r.Values)
+		}
 	}
 	return n
 }

@@ -13,7 +13,7 @@ import (
 
 func TestManyRequirementsAreDenied(t *testing.T) {
 	half := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: make([]corev1.NodeSelectorRequirement, maxRequirements/2)}, {MatchFields: make([]corev1.NodeSelectorRequirement, 1)},
+		{MatchExpressions: make([]corev1.NodeSelectorRequirement, maxRequirements/2)}, {MatchFields: []corev1.NodeSelectorRequirement{{Values: []string{"a"}}}},
 	}}
 	slice := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{NodeSelector: half}}}}
 	v, request := &validator{}, &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}}
@@ -21,7 +21,7 @@ func TestManyRequirementsAreDenied(t *testing.T) {
 		t.Errorf("Got %v, want nothing for a device that represents no resources of its node", err)
 	}
 	slice.Spec.NodeSelector = half
-	const want = "the node selectors of the ResourceSlice have 1002 requirements, at most 1000 are supported"
+	const want = "the node selectors of the ResourceSlice have 1004 requirements and values, at most 1000 are supported"
 	if err := v.slice(t.Context(), request, slice, nil); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Got %v, want %s", err, want)
 	}

@@ -59,7 +59,7 @@ func SyncSeccomp(pod *corev1.Pod) {
 	if profile := seccompField(pod.Annotations[corev1.SeccompPodAnnotationKey]); profile != nil && podContext(pod).SeccompProfile == nil {
 		ownPodContext(pod).SeccompProfile = profile
 	}
-	// Only one container of a name gets the field, so that no annotation is multiplied. The API server rejects the others.
+	// Only one container of a name gets the field, so that no annotation is multiplied. The API server rejects such a pod.
 	seen := sets.New[string]()
 	for c := range podspec.EachContainer(&pod.Spec) {
 		if seen.Has(c.Name) {
