@@ -13,6 +13,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/exclusions"
 	"github.com/postern-dev/postern/internal/seed"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -21,21 +22,34 @@ import (
 // their webhooks exactly once for a request that a plugin handles, and not at all for any
 // other request. The call fails closed if a rule that has something to do fails closed. The condition of a rule fails for
 // requests that the rule does not match, so the test detects a guard that evaluates it anyway. For Postern's own namespace
-// only the rules for it count.
+// only the rules for it count. A rule does not count for what is excluded from its webhook.
 func TestRandomRulesCallExactlyOnce(t *testing.T) {
-	called := map[string]int{}
+	called, excluded := map[string]int{}, 0
 	first := seed.First(t)
 	for seed := first; seed < first+200; seed++ {
 		r := rand.New(rand.NewSource(seed))
 		steps := randomSteps(r)
 		family := Family{Name: "test"}
 		entries := family.entries(steps, own)
-		programs := compileConditions(t, entries)
+		var programs, included [][]cel.Program
+		for _, e := range entries {
+			programs, included = append(programs, compileConditions(t, e.conditions)), append(included, compileConditions(t, exclusions.Of(e.rules)))
+		}
 		for range 20 {
 			ar := randomRequest(r)
 			conditions, want := map[string]any{}, ""
 			for i, rule := range rulesOf(steps) {
 				if !rule.matches(ar) || rule.OwnNamespace != (ar.Namespace == own) {
+					continue
+				}
+				of := slices.IndexFunc(entries, func(e entry) bool {
+					return e.policy == rule.FailurePolicy && router.IsForOwnNamespace(e.conditions) == rule.OwnNamespace
+				})
+				if !evaluate(t, included[of], ar, nil) {
+					excluded++
+					if rule.Condition != "" {
+						conditions[fmt.Sprint("c", i)] = r.Intn(2) == 0
+					}
 					continue
 				}
 				holds := r.Intn(2) == 0
@@ -51,7 +65,7 @@ func TestRandomRulesCallExactlyOnce(t *testing.T) {
 				if ar.Namespace == own && !router.IsForOwnNamespace(e.conditions) {
 					continue // Package registration excludes it.
 				}
-				if matchesAny(e.rules, ar) && evaluate(t, programs[i], ar, conditions) {
+				if matchesAny(e.rules, ar) && evaluate(t, included[i], ar, nil) && evaluate(t, programs[i], ar, conditions) {
 					got += string(e.policy)
 					called[string(e.policy)+" in "+ar.Namespace]++
 				}
@@ -65,9 +79,33 @@ func TestRandomRulesCallExactlyOnce(t *testing.T) {
 			}
 		}
 	}
+	if excluded < 30 {
+		t.Errorf("Only %d rules did not count because of an exclusion", excluded)
+	}
 	for _, what := range []string{"Fail in ns", "Ignore in ns", "Fail in " + own, "Ignore in " + own} {
 		if called[what] < 30 {
 			t.Errorf("%s: only %d calls", what, called[what])
+		}
+	}
+}
+
+// TestExcludedFromOneWebhook has a request that is excluded from the webhook that fails closed, and that a rule that fails
+// open names.
+func TestExcludedFromOneWebhook(t *testing.T) {
+	p := &Plugin{Name: "P"}
+	for rule, want := range map[string]string{"*/*": "Ignore", "serviceaccounts/token": "Fail"} {
+		rules := p.rules(Handler{Rules: []Rule{On(rule, admissionv1.Create), On("serviceaccounts/token", admissionv1.Create).OrIgnore()}})
+		ar := &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Namespace: "ns", SubResource: "token", Resource: metav1.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
+		}
+		got := ""
+		for _, e := range (Family{Name: "test"}).entries([]step{{plugin: p, rules: rules}}, own) {
+			if matchesAny(e.rules, ar) && evaluate(t, compileConditions(t, append(exclusions.Of(e.rules), e.conditions...)), ar, nil) {
+				got += string(e.policy)
+			}
+		}
+		if got != want {
+			t.Errorf("With a closed rule for %s: the policies of the called webhooks are %q, want %q", rule, got, want)
 		}
 	}
 }
@@ -88,7 +126,7 @@ func randomSteps(r *rand.Rand) []step {
 		for range 1 + r.Intn(3) {
 			rule := Rule{Group: oneOf(r, "", "", "apps", "*"), Scope: oneOf(r, "", admissionregistrationv1.AllScopes, admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope)}
 			for range 1 + r.Intn(2) {
-				rule.Resources = append(rule.Resources, oneOf(r, "pods", "pods", "nodes", "namespaces", "pods/exec", "pods/*", "*", "*/*", "*/exec"))
+				rule.Resources = append(rule.Resources, oneOf(r, "pods", "pods", "nodes", "namespaces", "pods/exec", "pods/*", "*", "*/*", "*/exec", "pods/binding"))
 				rule.Operations = append(rule.Operations, oneOf(r, admissionv1.Create, admissionv1.Update, admissionv1.Connect))
 			}
 			if r.Intn(4) == 0 {
@@ -110,7 +148,7 @@ func randomSteps(r *rand.Rand) []step {
 
 func randomRequest(r *rand.Rand) *admissionv1.AdmissionRequest {
 	ar := &admissionv1.AdmissionRequest{
-		Operation: oneOf(r, admissionv1.Create, admissionv1.Update, admissionv1.Connect), SubResource: oneOf(r, "", "", "exec", "status"),
+		Operation: oneOf(r, admissionv1.Create, admissionv1.Update, admissionv1.Connect), SubResource: oneOf(r, "", "", "exec", "status", "binding"),
 		Resource: metav1.GroupVersionResource{Group: oneOf(r, "", "", "apps", "other"), Version: "v1", Resource: oneOf(r, "pods", "pods", "nodes", "namespaces")},
 	}
 	if ar.Resource.Resource != "nodes" {
@@ -119,27 +157,23 @@ func randomRequest(r *rand.Rand) *admissionv1.AdmissionRequest {
 	return ar
 }
 
-func compileConditions(t *testing.T, entries []entry) [][]cel.Program {
+func compileConditions(t *testing.T, conditions []admissionregistrationv1.MatchCondition) []cel.Program {
 	t.Helper()
 	env, err := cel.NewEnv(cel.Variable("request", cel.DynType))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out [][]cel.Program
-	for _, e := range entries {
-		var programs []cel.Program
-		for _, c := range e.conditions {
-			ast, issues := env.Compile(c.Expression)
-			if issues.Err() != nil {
-				t.Fatalf("Compiling %s: %v", c.Expression, issues.Err())
-			}
-			program, err := env.Program(ast)
-			if err != nil {
-				t.Fatal(err)
-			}
-			programs = append(programs, program)
+	var out []cel.Program
+	for _, c := range conditions {
+		ast, issues := env.Compile(c.Expression)
+		if issues.Err() != nil {
+			t.Fatalf("Compiling %s: %v", c.Expression, issues.Err())
 		}
-		out = append(out, programs)
+		program, err := env.Program(ast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, program)
 	}
 	return out
 }

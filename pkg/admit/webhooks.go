@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/exclusions"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -85,9 +86,13 @@ func entriesOf(name string, steps []step) []entry {
 	// entry is not called for a request for which the first one was, unless the call
 	// changed the object so that the condition of the rule is false now.
 	shared := slices.DeleteFunc(closed, func(r Rule) bool { return !slices.ContainsFunc(open, r.overlaps) })
-	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{
-		Name: "not-called-already", Expression: "!(" + anyOf(shared, Rule.requests) + ")",
-	})
+	called := anyOf(shared, Rule.requests)
+	for _, e := range exclusions.Of(out[0].rules) {
+		if !slices.Contains(exclusions.Of(out[1].rules), e) {
+			called = e.Expression + " && (" + called + ")"
+		}
+	}
+	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{Name: "not-called-already", Expression: "!(" + called + ")"})
 	return out
 }
 
@@ -187,8 +192,8 @@ func union(rules []Rule) []admissionregistrationv1.RuleWithOperations {
 
 // withoutCovered removes the resources that a wildcard of the same list covers,
 // because the API server refuses a rule with both. Resources by name have a rule of
-// their own beside the wildcard: only a name overrides the exclusions of
-// registration.Deployment.
+// their own beside the wildcard: only a name overrides package
+// exclusions.
 func withoutCovered(resources []string) []string {
 	return slices.DeleteFunc(slices.Clone(resources), func(covered string) bool {
 		main, sub, _ := strings.Cut(covered, "/")

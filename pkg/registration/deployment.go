@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/postern-dev/postern/internal/exclusions"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -164,35 +165,6 @@ func (d Deployment) complete(versions *[]string, timeout **int32, sideEffects **
 	}
 }
 
-// exclusion keeps a webhook from blocking the cluster or Postern itself. It applies only if the rules match the
-// resource by a wildcard. A rule that names the resource is not restricted.
-type exclusion struct {
-	name, group, resource string
-	expression            string
-}
-
-func exclusions() []exclusion {
-	return []exclusion{
-		// The heartbeats of nodes, and the leader elections of controllers.
-		{"exclude-leases", "coordination.k8s.io", "leases", `!(request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')`},
-		// API servers send reviews while they decide requests, including requests of Postern.
-		{"exclude-authentication-reviews", "authentication.k8s.io", "*", `request.resource.group != 'authentication.k8s.io'`},
-		{"exclude-authorization-reviews", "authorization.k8s.io", "*", `request.resource.group != 'authorization.k8s.io'`},
-		// Every action creates events, so they would multiply the calls.
-		{"exclude-core-events", "", "events", `!(request.resource.group == '' && request.resource.resource == 'events')`},
-		{"exclude-events", "events.k8s.io", "events", `request.resource.group != 'events.k8s.io'`},
-		// Postern's own pods need a node and a Service.
-		{"exclude-bindings", "", "pods/binding", `!(request.resource.group == '' && request.resource.resource == 'pods' && has(request.subResource) && request.subResource == 'binding')`},
-		{"exclude-endpoints", "", "endpoints", `!(request.resource.group == '' && request.resource.resource == 'endpoints')`},
-		{"exclude-endpointslices", "discovery.k8s.io", "endpointslices", `!(request.resource.group == 'discovery.k8s.io' && request.resource.resource == 'endpointslices')`},
-		// A node must join the cluster before it can run Postern.
-		{"exclude-new-nodes", "", "nodes", `!(request.resource.group == '' && request.resource.resource == 'nodes' && request.operation == 'CREATE')`},
-		{"exclude-certificate-requests", "certificates.k8s.io", "certificatesigningrequests", `!(request.resource.group == 'certificates.k8s.io' && request.resource.resource == 'certificatesigningrequests')`},
-		// The kubelet requests a token before it can start Postern's own pod.
-		{"exclude-tokens", "", "serviceaccounts/token", `!(request.resource.group == '' && request.resource.resource == 'serviceaccounts' && has(request.subResource) && request.subResource == 'token')`},
-	}
-}
-
 // matchConditions puts the exclusions before a webhook's own conditions. The exclusions are not a
 // namespaceSelector for two reasons. Its list can have only one owner, but others (clouds) add to it. A
 // selector also turns a request in a namespace that does not exist into a 404.
@@ -206,12 +178,7 @@ func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOper
 			Name: "exclude-namespaces", Expression: notInNamespaces(append([]string{d.Namespace}, d.ExemptNamespaces...)),
 		})
 	}
-	for _, e := range exclusions() {
-		if wild(rules, e.group, e.resource) {
-			all = append(all, admissionregistrationv1.MatchCondition{Name: e.name, Expression: e.expression})
-		}
-	}
-	return append(all, own...)
+	return slices.Concat(all, exclusions.Of(rules), own)
 }
 
 // notInNamespaces also exempts the Namespace objects with these names: for a Namespace object,
@@ -226,23 +193,4 @@ func notInNamespaces(names []string) string {
 		quoted[i] = fmt.Sprintf("'%s'", n)
 	}
 	return fmt.Sprintf("!(has(request.namespace) && request.namespace in [%s])", strings.Join(quoted, ", "))
-}
-
-// wild reports whether the rules match the resource ("*": any of the group) by a wildcard, and no rule names
-// the resource.
-func wild(rules []admissionregistrationv1.RuleWithOperations, group, resource string) bool {
-	main, sub, _ := strings.Cut(resource, "/")
-	reached := func(r admissionregistrationv1.RuleWithOperations) bool {
-		if !slices.Contains(r.APIGroups, group) && !slices.Contains(r.APIGroups, "*") {
-			return false
-		}
-		return slices.ContainsFunc(r.Resources, func(res string) bool {
-			m, s, _ := strings.Cut(res, "/")
-			return strings.Contains(res, "*") && (m == "*" || m == main) && (s == "*" || s == sub)
-		})
-	}
-	named := func(r admissionregistrationv1.RuleWithOperations) bool {
-		return resource != "*" && slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource)
-	}
-	return slices.ContainsFunc(rules, reached) && !slices.ContainsFunc(rules, named)
 }
