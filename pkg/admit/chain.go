@@ -10,9 +10,12 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/lazylog"
+	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/internal/objects"
 	"github.com/postern-dev/postern/internal/patch"
 	"github.com/postern-dev/postern/pkg/router"
@@ -146,12 +149,26 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 		if !slices.ContainsFunc(steps, func(s step) bool { return s.sees(ar) }) {
 			return &admissionv1.AdmissionResponse{Allowed: true}
 		}
+		if err := checkNamespace(ar); err != nil {
+			return respond(err)
+		}
 		resp, err := c.run(ctx, phase, steps, ar)
 		if err != nil {
 			return respond(err)
 		}
 		return resp
 	}
+}
+
+// checkNamespace denies a request in a namespace that cannot exist, as NamespaceLifecycle of kube-apiserver does. The API
+// server validates the namespace in the path of a request after the mutating admission. For plugins, a lookup in such a
+// namespace would be a failure that the user chose: see names.CanExist.
+func checkNamespace(ar *admissionv1.AdmissionRequest) error {
+	// The namespace of a Namespace is its own name, which the API server validates.
+	if ar.Namespace == "" || ar.Resource.Group == "" && ar.Resource.Resource == "namespaces" || names.CanExist(ar.Namespace) {
+		return nil
+	}
+	return Deny(apierrors.NewNotFound(corev1.Resource("namespaces"), ar.Namespace))
 }
 
 func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,6 +77,29 @@ func TestPluginsInOwnNamespace(t *testing.T) {
 		}
 		if diff := cmp.Diff(ran, c.want); diff != "" {
 			t.Errorf("Postern in %q, a pod in %q: other plugins ran (-got +want):\n%s", c.own, c.namespace, diff)
+		}
+	}
+}
+
+// TestNamespacesThatCannotExist has requests in namespaces that no path of a request of ours can name. No plugin runs.
+func TestNamespacesThatCannotExist(t *testing.T) {
+	var ran []string
+	h := admit.Handler{Validate: func(_ context.Context, r *admit.Request) error { ran = append(ran, r.Namespace); return nil }}
+	s := service(t, plugin("P", h, admit.On("*", create)))
+	for namespace, denied := range map[string]bool{"": false, "ns": false, "a..b": false, "%": true, "..": true, strings.Repeat("n", 254): true} {
+		for resource, kind := range map[string]string{"pods": "Pod", "namespaces": "Namespace"} {
+			ran = nil
+			resp := s.Validate(t.Context(), &admissionv1.AdmissionRequest{
+				Operation: create, Namespace: namespace, Kind: metav1.GroupVersionKind{Version: "v1", Kind: kind},
+				Resource: metav1.GroupVersionResource{Version: "v1", Resource: resource}, Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"` + kind + `"}`)},
+			})
+			want := denied && resource == "pods"
+			if resp.Allowed == want || len(ran) > 0 == want {
+				t.Errorf("%s in %.10q: got allowed %t, plugins ran in %q, want denied %t", resource, namespace, resp.Allowed, ran, want)
+			}
+			if want && (resp.Result.Code != http.StatusNotFound || resp.Result.Message != fmt.Sprintf("namespaces %q not found", namespace)) {
+				t.Errorf("%s in %.10q: got %+v", resource, namespace, resp.Result)
+			}
 		}
 	}
 }
