@@ -21,15 +21,39 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 		later.add(&all[i])
 	}
 	var merged []corev1.Toleration
-	seen, before := map[value]bool{}, longest{}
-	for i, t := range all {
-		if v := valueOf(t); !covered[i] && !seen[v] && !before.another(&t) {
-			merged = append(merged, t)
-			seen[v] = true
+	before := SetOf(nil)
+	for i := range all {
+		if !covered[i] && !before.Covers(&all[i]) {
+			merged = append(merged, all[i])
 			before.add(&all[i])
 		}
 	}
 	return merged
+}
+
+// Set finds a toleration that covers another one, in a time that does not grow with its size.
+type Set struct {
+	values  map[value]bool
+	longest longest
+}
+
+// SetOf returns a set of the tolerations, which must not change any more.
+func SetOf(list []corev1.Toleration) Set {
+	s := Set{map[value]bool{}, longest{}}
+	for i := range list {
+		s.add(&list[i])
+	}
+	return s
+}
+
+func (s Set) add(t *corev1.Toleration) {
+	s.values[valueOf(*t)] = true
+	s.longest.add(t)
+}
+
+// Covers reports whether a toleration of the set covers t: see the func Covers.
+func (s Set) Covers(t *corev1.Toleration) bool {
+	return s.values[valueOf(*t)] || s.longest.another(t)
 }
 
 // value is a toleration that can be compared.

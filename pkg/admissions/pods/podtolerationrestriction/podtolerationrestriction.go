@@ -92,9 +92,9 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	if err != nil || len(whitelist) == 0 {
 		return err
 	}
-	allowed := index(whitelist)
+	allowed := tolerations.SetOf(whitelist)
 	for i := range pod.Spec.Tolerations {
-		if !allowed.covers(&pod.Spec.Tolerations[i]) {
+		if !allowed.Covers(&pod.Spec.Tolerations[i]) {
 			return admit.ForbiddenAs(r, fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope))
 		}
 	}
