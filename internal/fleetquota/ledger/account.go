@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -56,8 +55,8 @@ func NewAccount(name string, local Local, hub Hub, workloads Workloads, o Option
 	return &Account{Options: o, name: name, local: local, hub: hub, workloads: workloads, seen: map[types.UID]time.Time{}}
 }
 
-// Decide charges demands. It returns the demands that do not fit, and the reason: a ShortError or an AwayError. Any other
-// error means that the demands that are returned could not be decided. A demand that is not returned is admitted, or has
+// Decide charges demands. It returns the demands that do not fit, and the reason: a ShortError, an AwayError or ErrUncounted.
+// Any other error means that the demands that are returned could not be decided. A demand that is not returned is admitted, or has
 // ended.
 func (a *Account) Decide(ctx context.Context, demands []*Demand) ([]*Demand, Outcome, error) {
 	rest, err := a.Charge(ctx, demands)
@@ -112,7 +111,7 @@ func (a *Account) Charge(ctx context.Context, demands []*Demand) ([]*Demand, err
 		return len(next.Status.Pending) > before
 	})
 	if full && err == nil {
-		err = errors.New("too many requests are admitted that the caches do not show yet")
+		err = ErrUncounted
 	}
 	if err != nil {
 		return demands, fmt.Errorf("charging fleet quota %s: %w", a.name, err)

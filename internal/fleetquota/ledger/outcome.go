@@ -40,8 +40,11 @@ func (e *AwayError) Error() string {
 // Unwrap returns the error of the last call to the hub.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// IsShortOrAway reports whether an error is the reason of a denial. Any other error means that the demand could not be
-// decided.
+// ErrUncounted is returned if an account has no room for another entry. Whoever sends many requests can fill it, so it is
+// the reason of a denial.
+var ErrUncounted = errors.New("too many requests are admitted that the caches do not show yet")
+
+// IsShortOrAway reports whether an error says that the limit does not suffice, or that more cannot be claimed now.
 func IsShortOrAway(err error) bool {
 	var short *ShortError
 	var away *AwayError

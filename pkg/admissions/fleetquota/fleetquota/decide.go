@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -96,7 +97,7 @@ func (b *book) decide(ctx context.Context, d *ledger.Demand, dry bool) error {
 		_, err = b.await(ctx, b.waiting.hub, d)
 	}
 	switch {
-	case ledger.IsShortOrAway(err):
+	case ledger.IsShortOrAway(err), errors.Is(err, ledger.ErrUncounted):
 		outcome = ledger.Refused
 	case err != nil:
 		outcome = failed
@@ -133,6 +134,9 @@ func (b *book) cancel(ctx context.Context, d *ledger.Demand) {
 
 // denial is the answer to a demand that does not fit. Other errors are failures.
 func denial(r *admit.Request, quota string, b *book, d *ledger.Demand, err error) error {
+	if errors.Is(err, ledger.ErrUncounted) {
+		return admit.Deny(apierrors.NewTooManyRequests(err.Error(), 1))
+	}
 	known := b.account.Known()
 	if !ledger.IsShortOrAway(err) || known == nil {
 		return err

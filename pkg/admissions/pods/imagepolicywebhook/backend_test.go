@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admit"
@@ -299,8 +300,8 @@ func TestAnotherDeadline(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreBounded fills the bound with requests for a backend that hangs. More requests fail, whatever
-// defaultAllow is, and cached verdicts are still used.
+// TestWaitingRequestsAreBounded fills the bound with requests for a backend that hangs. More requests are denied,
+// whatever defaultAllow is, and cached verdicts are still used.
 func TestWaitingRequestsAreBounded(t *testing.T) {
 	const bound = 200
 	var hanging atomic.Int32
@@ -323,7 +324,11 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 	for hanging.Load() < bound {
 		time.Sleep(time.Millisecond)
 	}
-	undecided(t, validate(within(t, long), podWith("one more")))
+	err := validate(within(t, long), podWith("one more"))
+	contains(t, denial(t, err), "200 requests wait for the image policy backend already")
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != 1 {
+		t.Errorf("Got %v, want code 429 and a Retry-After of 1 s", err)
+	}
 	admitted(t, validate(within(t, long), podWith("cached")))
 	close(release)
 	for range bound {

@@ -91,7 +91,8 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("asking the image policy backend: %w", ctx.Err())
 	case errors.Is(err, errBusy):
-		return err
+		// Its sender may have sent the others, so this is no failure.
+		return admit.Deny(apierrors.NewTooManyRequests(err.Error(), 1))
 	case err != nil:
 		return p.failed(ctx, r, err)
 	}
