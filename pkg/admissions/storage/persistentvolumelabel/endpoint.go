@@ -50,6 +50,10 @@ type endpointConfig struct {
 	OnError string `json:"onError"`
 }
 
+// errQuestion means that the endpoint does not accept the question. The creator of the volume chose what is in it, so this is
+// the reason of a denial, and OnError does not apply.
+var errQuestion = errors.New("the endpoint does not accept the handle, the name or the driver of the volume")
+
 // endpoint asks the server and caches its answers.
 type endpoint struct {
 	url           *url.URL
@@ -125,6 +129,8 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 	short := !backend.HasTime(ctx, e.timeout)
 	labels, err := e.ask(ctx, id)
 	switch {
+	case errors.Is(err, errQuestion):
+		return nil, admit.Forbidden(r, fmt.Errorf("looking up the labels of volume %q: %w", id.handle, err))
 	case err != nil && e.ignore && ctx.Err() == nil && (!short || !backend.TimedOut(err)):
 		klog.FromContext(ctx).Error(err, "The endpoint of labels failed, so a volume has none", "volumeHandle", id.handle)
 		r.Warn("the zone and the region of the volume could not be looked up, so it has no labels for them")
@@ -168,6 +174,8 @@ func (e *endpoint) ask(ctx context.Context, id identity) (map[string]string, err
 		return answerIn(resp.Body)
 	case http.StatusNoContent, http.StatusNotFound:
 		return nil, nil
+	case http.StatusBadRequest, http.StatusRequestURITooLong, http.StatusUnprocessableEntity, http.StatusRequestHeaderFieldsTooLarge:
+		return nil, fmt.Errorf("%w: it answers %d", errQuestion, resp.StatusCode)
 	}
 	return nil, fmt.Errorf("the endpoint answers %d, want 200, 204 or 404", resp.StatusCode)
 }

@@ -32,6 +32,11 @@ func fails(why string) string {
 	return `{failure: 500, message: 'looking up the labels of volume "vol-1": ` + strings.ReplaceAll(why, "'", "''") + `'}`
 }
 
+// refused is a denial because of an answer with a code that says that the question is wrong.
+func refused(code int) string {
+	return fmt.Sprintf(`{allowed: false, message: 'persistentvolumes "disk-1" is forbidden: looking up the labels of volume "vol-1": the endpoint does not accept the handle, the name or the driver of the volume: it answers %d'}`, code)
+}
+
 func answers(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
@@ -86,6 +91,10 @@ func TestAnswers(t *testing.T) {
 		"not found":                  {answers(404, `what?`), untouched},
 		"broken":                     {answers(500, `{"zone": "a"}`), fails("the endpoint answers 500, want 200, 204 or 404")},
 		"not for us":                 {answers(403, ``), fails("the endpoint answers 403, want 200, 204 or 404")},
+		"a bad question":             {answers(400, ``), refused(400)},
+		"a long question":            {answers(414, ``), refused(414)},
+		"a meaningless question":     {answers(422, ``), refused(422)},
+		"a large question":           {answers(431, ``), refused(431)},
 		"garbage":                    {answers(200, `<html>`), fails("decoding the answer of the endpoint: invalid character '<' looking for beginning of value")},
 		"more than one answer":       {answers(200, `{"zone": "a"} {}`), fails("decoding the answer of the endpoint: invalid character '{' after top-level value")},
 		"another type":               {answers(200, `{"zone": ["a"]}`), fails("decoding the answer of the endpoint: json: cannot unmarshal array into Go struct field place.zone of type string")},
@@ -101,7 +110,10 @@ func TestAnswers(t *testing.T) {
 			s := httptest.NewServer(tc.answer)
 			defer s.Close()
 			check(t, creating("url: "+s.URL, tc.want))
-			if strings.HasPrefix(tc.want, "{failure") {
+			switch {
+			case strings.HasPrefix(tc.want, "{allowed: false"):
+				check(t, creating("onError: Ignore, url: "+s.URL, tc.want))
+			case strings.HasPrefix(tc.want, "{failure"):
 				check(t, creating("onError: Ignore, url: "+s.URL, unlabeled))
 			}
 		})
