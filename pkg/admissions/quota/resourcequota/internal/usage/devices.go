@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -30,8 +31,14 @@ type Devices struct {
 	Paid  corev1.ResourceList
 }
 
-// maxSiblings bounds the claims of a namespace that are read to find whether another claim was made for the pod.
-const maxSiblings = 500
+// The claims of a namespace are read to find whether another one was made for the pod. Its users choose their number and
+// their size, so this ends after maxSiblings claims, maxBytes, or maxTime.
+const (
+	maxSiblings = 500
+	pageSize    = 20
+	maxBytes    = 4 << 20
+	maxTime     = 2 * time.Second
+)
 
 // LoadDevices reads what measuring the object of a request takes. It reads nothing unless the object is a
 // ResourceClaim. It reads live instead of watching, because ResourceClaims are rare compared with pods, and because an
@@ -133,19 +140,37 @@ func ownerPod(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 // isOldest reports whether a claim is the first one that was made for a pod. In a namespace with too many claims it
 // reports false, so that the claim pays for itself.
 func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Object, pod types.UID) (bool, error) {
-	claims, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(ctx, metav1.ListOptions{Limit: maxSiblings})
-	if err != nil {
-		return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)
-	}
-	for i := range claims.Items {
-		other := &claims.Items[i]
-		if ref := podRef(other); ref == nil || ref.UID != pod || other.Name == claim.GetName() {
-			continue
+	limited, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	number, bytes := 0, 0
+	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+		page, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(limited, options)
+		switch {
+		case err != nil && limited.Err() != nil && ctx.Err() == nil:
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)
 		}
-		created, before := other.CreationTimestamp.Time, claim.GetCreationTimestamp().Time
-		if created.Before(before) || created.Equal(before) && other.Name < claim.GetName() {
+		for i := range page.Items {
+			if isBefore(&page.Items[i], claim, pod) {
+				return false, nil
+			}
+			number, bytes = number+1, bytes+page.Items[i].Size()
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return true, nil
+		}
+		if number >= maxSiblings || bytes > maxBytes {
 			return false, nil
 		}
 	}
-	return claims.Continue == "", nil
+}
+
+// isBefore reports whether another claim was made for the pod before this one.
+func isBefore(other *resourcev1.ResourceClaim, claim metav1.Object, pod types.UID) bool {
+	if ref := podRef(other); ref == nil || ref.UID != pod || other.Name == claim.GetName() {
+		return false
+	}
+	created, before := other.CreationTimestamp.Time, claim.GetCreationTimestamp().Time
+	return created.Before(before) || created.Equal(before) && other.Name < claim.GetName()
 }
