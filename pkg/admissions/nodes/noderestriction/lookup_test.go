@@ -2,6 +2,7 @@ package noderestriction_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,6 +108,39 @@ func TestManyVolumesAreNotLookedUp(t *testing.T) {
 		s.Close()
 		if err != nil || got.Failure != nil || !strings.HasPrefix(got.Status.Message, want) || volumes == 257 && len(s.Client.Actions()) > 600 {
 			t.Errorf("%d volumes: got %+v and the error %v", volumes, got, err)
+		}
+	}
+}
+
+// changedClaim is a case. The test adds finalizers to the claim.
+const changedClaim = `# A case.
+request:
+  operation: UPDATE
+  subresource: status
+  object: {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop, finalizers: [%s]}}
+  oldObject: {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop}}
+  user: {username: "system:node:node-1", groups: ["system:nodes"]}
+want: {allowed: true}
+`
+
+// TestLargeClaimsAreNotCompared has a node that changes a claim whose difference takes quadratic time.
+func TestLargeClaimsAreNotCompared(t *testing.T) {
+	for finalizers, want := range map[int]string{
+		10: "@@ -1,7 +1,19 @@\n {", 8000: "the difference is not shown, because the claims have 80074 bytes",
+	} {
+		c, err := admittest.Parse(fmt.Appendf(nil, changedClaim, strings.TrimSuffix(strings.Repeat("example/, ", finalizers), ", ")))
+		if err != nil {
+			t.Fatalf("Parsing the case: %v", err)
+		}
+		s, err := c.Serve(admittest.Context(t), noderestriction.Plugin)
+		if err != nil {
+			t.Fatalf("Serving the case: %v", err)
+		}
+		got, err := s.Play(t.Context(), c, c.Request)
+		s.Close()
+		want = `persistentvolumeclaims "data" is forbidden: node "node-1" is not allowed to update fields other than status.quantity and status.conditions: ` + want
+		if err != nil || got.Failure != nil || !strings.HasPrefix(got.Status.Message, want) {
+			t.Errorf("%d finalizers: got %.300q and the error %v, want %q", finalizers, got.Status.Message, err, want)
 		}
 	}
 }
