@@ -1,6 +1,7 @@
 package podpreset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,6 +150,8 @@ type object[T any] interface {
 type additions[T any] struct {
 	items[T]
 	list []addition[T]
+	// places is the number of items, with those that are repeated.
+	places int
 	// numbers has a number from 0 for each key of the items.
 	numbers map[key]int
 }
@@ -160,14 +163,16 @@ type addition[T any] struct {
 	keys   []key
 	// numbers are those of the keys.
 	numbers []int
+	// places are where the item comes in the order of all items.
+	places []int
 }
 
-// collect returns the items of the presets, in their order. If an item equals an earlier one, it is left out or replaced by
-// the earlier one, so that no container compares both. An item that differs from an earlier one conflicts in every
+// collect returns the items of the presets, in their order. If an item equals an earlier one, it is left out or becomes
+// another place of the earlier one, so that no container compares both. An item that differs from an earlier one conflicts in every
 // container, so it is the last one.
 func collect[T any, P object[T]](ctx context.Context, selected []*preset, kind items[T]) (*additions[T], error) {
 	out := &additions[T]{items: kind, numbers: map[key]int{}}
-	var first []*T // by the number of the first key
+	var first []int // the index of an item plus 1, by the number of its first key
 	for _, p := range selected {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("collecting the content of PodPresets: %w", err)
@@ -179,19 +184,21 @@ func collect[T any, P object[T]](ctx context.Context, selected []*preset, kind i
 				n, ok := out.numbers[k]
 				if !ok {
 					n = len(out.numbers)
-					out.numbers[k], first = n, append(first, nil)
+					out.numbers[k], first = n, append(first, 0)
 				}
 				a.numbers = append(a.numbers, n)
 			}
+			a.places = []int{out.places}
+			out.places++
 			found := &first[a.numbers[0]]
 			switch {
-			case *found == nil || kind.loose:
-				*found = a.item
-			case equal[T, P](*found, a.item, kind.align):
-				if !kind.repeats {
-					continue
+			case *found == 0 || kind.loose:
+				*found = len(out.list) + 1
+			case equal[T, P](out.list[*found-1].item, a.item, kind.align):
+				if earlier := &out.list[*found-1]; kind.repeats {
+					earlier.places = append(earlier.places, a.places...)
 				}
-				a.item = *found
+				continue
 			case !kind.repeats:
 				out.list = append(out.list, a)
 				return out, nil
@@ -210,6 +217,7 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *
 		return out, nil
 	}
 	known := added.known(list)
+	var places []place[T]
 	for i := range added.list {
 		a := &added.list[i]
 		if i%1000 == 0 && ctx.Err() != nil {
@@ -220,9 +228,6 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *
 				if found != a.item && !equal[T, P](found, a.item, added.align) {
 					return nil, &conflictError{a.preset, fmt.Sprintf("%s %q", a.keys[n][0], short(a.keys[n][1]))}
 				}
-				if added.repeats {
-					known[number] = a.item // The next one need not be compared.
-				}
 				continue
 			}
 			if !added.repeats {
@@ -231,15 +236,28 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *
 			if n > 0 {
 				continue
 			}
-			if m.room -= P(a.item).Size() + itemOverhead; m.room < 0 {
-				return nil, errTooLarge
+			size := P(a.item).Size() + itemOverhead
+			for _, at := range a.places {
+				if m.room -= size; m.room < 0 {
+					return nil, errTooLarge
+				}
+				places = append(places, place[T]{at, a.item})
 			}
-			// Requests share the presets, and later plugins may change the pod.
-			out = append(out, *new(T))
-			P(a.item).DeepCopyInto(&out[len(out)-1])
 		}
 	}
+	slices.SortFunc(places, func(a, b place[T]) int { return cmp.Compare(a.at, b.at) })
+	for _, p := range places {
+		// Requests share the presets, and later plugins may change the pod.
+		out = append(out, *new(T))
+		P(p.item).DeepCopyInto(&out[len(out)-1])
+	}
 	return out, nil
+}
+
+// place is an item that a list gets, and where it comes in the order of all items.
+type place[T any] struct {
+	at   int
+	item *T
 }
 
 // known returns the items of a list by the numbers of their keys.

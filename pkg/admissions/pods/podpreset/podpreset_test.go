@@ -294,10 +294,42 @@ func TestTheDeadlineEndsTheWork(t *testing.T) {
 	}
 }
 
+// TestRepeatedSources has presets with equal sources between others. A container gets all of them in the order of the presets,
+// or, of those that it has, none.
+func TestRepeatedSources(t *testing.T) {
+	source := func(names ...string) string {
+		var list []string
+		for _, name := range names {
+			list = append(list, `{"secretRef":{"name":"`+name+`"}}`)
+		}
+		return `{"envFrom":[` + strings.Join(list, ",") + `]}`
+	}
+	p := newPlugin(t, preset("p1", source("a", "b")), preset("p2", source("c", "a")), preset("p3", source("a", "b", "a"))).sync(t)
+	for has, want := range map[string]string{"": "abcaaba", "b": "bacaaa", "ca": "cabb", "x": "xabcaaba"} {
+		c := corev1.Container{}
+		for _, name := range has {
+			c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: string(name)}}})
+		}
+		pod := podWith(c)
+		ctx, end := context.WithCancel(t.Context())
+		if err := p.Mutate(ctx, creation(pod)); err != nil {
+			t.Fatal(err)
+		}
+		end()
+		got := ""
+		for _, e := range pod.Spec.Containers[0].EnvFrom {
+			got += e.SecretRef.Name
+		}
+		if got != want {
+			t.Errorf("A container with %q: got %q, want %q", has, got, want)
+		}
+	}
+}
+
 // TestRepeatedItemsAreComparedOnce has presets that add nothing to any container, because the containers have it. Most of
 // the presets have what an earlier one has, so they must cost next to nothing for each container.
 func TestRepeatedItemsAreComparedOnce(t *testing.T) {
-	for name, spec := range map[string]string{"env": port, "mount": `{"volumeMounts":[{"name":"v","mountPath":"/v"}]}`, "source": `{"envFrom":[{"secretRef":{"name":"s"}}]}`} {
+	for name, spec := range map[string]string{"env": port, "mount": `{"volumeMounts":[{"name":"v","mountPath":"/v"}]}`, "source": `{"envFrom":[{"secretRef":{"name":"s"}}` + strings.Repeat(`,{"secretRef":{"name":"s"}}`, 19) + `]}`} {
 		mutate := func(presets int) func() {
 			all := make([]string, presets)
 			for i := range all {
