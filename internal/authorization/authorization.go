@@ -5,6 +5,7 @@ package authorization
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admit"
 )
+
+// maxText bounds the texts of a decision, in bytes. The API server names each binding of a missing role in them, and users
+// with rights in a namespace can make thousands with long names. Decisions are cached.
+const maxText = 4 << 10
 
 // New returns an AuthorizeFunc that creates a SubjectAccessReview for each call. It returns an error if the API server
 // does not answer. A review that does not allow the request is a Decision, never an error.
@@ -24,9 +29,16 @@ func New(client kubernetes.Interface) admit.AuthorizeFunc {
 			return admit.Decision{}, fmt.Errorf("creating a SubjectAccessReview: %w", err)
 		}
 		return admit.Decision{
-			Allowed: review.Status.Allowed && !review.Status.Denied, Reason: review.Status.Reason, EvaluationError: review.Status.EvaluationError,
+			Allowed: review.Status.Allowed && !review.Status.Denied, Reason: shortened(review.Status.Reason), EvaluationError: shortened(review.Status.EvaluationError),
 		}, nil
 	}
+}
+
+func shortened(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + " ..."
 }
 
 // ReviewFor returns the access review of a user's request for a resource, with all fields of the user.

@@ -2,6 +2,7 @@ package authorization_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -23,6 +24,10 @@ func TestNewReturnsTheWholeStatus(t *testing.T) {
 		"an evaluation error": {
 			authorizationv1.SubjectAccessReviewStatus{Reason: "because", EvaluationError: "boom"},
 			admit.Decision{Reason: "because", EvaluationError: "boom"},
+		},
+		"long texts": {
+			authorizationv1.SubjectAccessReviewStatus{Reason: strings.Repeat("r", 4<<10), EvaluationError: strings.Repeat("e", 4<<10-1) + "ü"},
+			admit.Decision{Reason: strings.Repeat("r", 4<<10), EvaluationError: strings.Repeat("e", 4<<10-1) + " ..."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
