@@ -34,6 +34,9 @@ type Family struct {
 	// ReinvocationPolicy defaults to that of the router. Never is for plugins that do
 	// not change the object.
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType
+	// AnyNamespace is for plugins that decide themselves about requests in a namespace that cannot exist, such as "%".
+	// For other families such a request is denied before the plugins run.
+	AnyNamespace bool
 }
 
 // Service makes the service of the family from the enabled plugins, given by name
@@ -65,7 +68,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
 		return s, err
 	}
-	c := &chain{observe: d.Observe}
+	c := &chain{observe: d.Observe, anyNamespace: f.AnyNamespace}
 	s.Objects = router.Objects{Weigh: objects.Weigh, Bound: objects.Bound, New: objects.New}
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
@@ -140,7 +143,8 @@ func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
 
 // chain runs the plugins of a family in order.
 type chain struct {
-	observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
+	observe      func(plugin string, phase Phase, r *Request, took time.Duration, err error)
+	anyNamespace bool
 }
 
 // admitFunc returns the AdmitFunc of one half of a family.
@@ -149,7 +153,7 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 		if !slices.ContainsFunc(steps, func(s step) bool { return s.sees(ar) }) {
 			return &admissionv1.AdmissionResponse{Allowed: true}
 		}
-		if err := checkNamespace(ar); err != nil {
+		if err := checkNamespace(ar); err != nil && !c.anyNamespace {
 			return respond(err)
 		}
 		resp, err := c.run(ctx, phase, steps, ar)
@@ -160,9 +164,9 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 	}
 }
 
-// checkNamespace denies a request in a namespace that cannot exist, as NamespaceLifecycle of kube-apiserver does. The API
-// server validates the namespace in the path of a request after the mutating admission. For plugins, a lookup in such a
-// namespace would be a failure that the user chose: see names.CanExist.
+// checkNamespace denies a request in a namespace that cannot exist, with the answer of kube-apiserver's NamespaceLifecycle to a
+// creation there. The API server validates the namespace in the path of a request after the mutating admission. A lookup of a
+// plugin in such a namespace would be a failure that the user chose: see names.CanExist.
 func checkNamespace(ar *admissionv1.AdmissionRequest) error {
 	// The namespace of a Namespace is its own name, which the API server validates.
 	if ar.Namespace == "" || ar.Resource.Group == "" && ar.Resource.Resource == "namespaces" || names.CanExist(ar.Namespace) {

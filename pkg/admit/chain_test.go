@@ -81,11 +81,22 @@ func TestPluginsInOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespacesThatCannotExist has requests in namespaces that no path of a request of ours can name. No plugin runs.
+// TestNamespacesThatCannotExist has requests in namespaces of which some cannot exist. No plugin runs in these.
 func TestNamespacesThatCannotExist(t *testing.T) {
 	var ran []string
 	h := admit.Handler{Validate: func(_ context.Context, r *admit.Request) error { ran = append(ran, r.Namespace); return nil }}
-	s := service(t, plugin("P", h, admit.On("*", create)))
+	p := plugin("P", h, admit.On("*", create))
+	s := service(t, p)
+	other, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}, AnyNamespace: true}.Service(admit.Deps{}, map[string][]byte{"P": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp := other.Validate(t.Context(), &admissionv1.AdmissionRequest{
+		Operation: create, Namespace: "%", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)},
+	}); !resp.Allowed || len(ran) == 0 {
+		t.Errorf("A family for any namespace: got %+v after its plugins ran in %q", resp, ran)
+	}
 	for namespace, denied := range map[string]bool{"": false, "ns": false, "a..b": false, "%": true, "..": true, strings.Repeat("n", 254): true} {
 		for resource, kind := range map[string]string{"pods": "Pod", "namespaces": "Namespace"} {
 			ran = nil

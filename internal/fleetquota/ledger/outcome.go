@@ -18,6 +18,8 @@ const (
 	Claimed Outcome = "claimed"
 	// Refused means that the limit of the quota does not suffice.
 	Refused Outcome = "refused"
+	// Full means that the account has no room for another entry.
+	Full Outcome = "full"
 )
 
 // ShortError is returned if the hub has less than the missing amount. Free is the unclaimed part of the limit.

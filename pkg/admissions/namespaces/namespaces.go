@@ -21,4 +21,5 @@ var Family = admit.Family{
 		namespaceexists.Plugin,
 	},
 	ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+	AnyNamespace:       true,
 }

@@ -97,7 +97,9 @@ func (b *book) decide(ctx context.Context, d *ledger.Demand, dry bool) error {
 		_, err = b.await(ctx, b.waiting.hub, d)
 	}
 	switch {
-	case ledger.IsShortOrAway(err), errors.Is(err, ledger.ErrUncounted):
+	case errors.Is(err, ledger.ErrUncounted):
+		outcome = ledger.Full
+	case ledger.IsShortOrAway(err):
 		outcome = ledger.Refused
 	case err != nil:
 		outcome = failed

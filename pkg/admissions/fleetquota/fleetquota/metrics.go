@@ -27,7 +27,7 @@ func newDecisions(registry metrics.KubeRegistry, l *ledgers) (*decisions, error)
 		ledgers: l,
 		decided: metrics.NewCounterVec(&metrics.CounterOpts{
 			Name: "postern_fleetquota_decisions_total", StabilityLevel: metrics.ALPHA,
-			Help: "Requests that use more of a fleet quota, by outcome: local, claimed, refused, failed.",
+			Help: "Requests that use more of a fleet quota, by outcome: local, claimed, refused, full, failed.",
 		}, []string{"quota", "outcome"}),
 		writes: metrics.NewCounterVec(&metrics.CounterOpts{
 			Name: "postern_fleetquota_hub_writes_total", StabilityLevel: metrics.ALPHA,

@@ -126,7 +126,7 @@ want: {allowed: true}
 // TestLargeClaimsAreNotCompared has a node that changes a claim whose difference takes quadratic time.
 func TestLargeClaimsAreNotCompared(t *testing.T) {
 	for finalizers, want := range map[int]string{
-		10: "@@ -1,7 +1,19 @@\n {", 8000: "the difference is not shown, because the claims have 80074 bytes",
+		10: "@@ -1,7 +1,19 @@\n {", 4000: "the difference is not shown, because the claims have 40074 bytes",
 	} {
 		c, err := admittest.Parse(fmt.Appendf(nil, changedClaim, strings.TrimSuffix(strings.Repeat("example/, ", finalizers), ", ")))
 		if err != nil {

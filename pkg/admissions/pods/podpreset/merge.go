@@ -236,17 +236,16 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *
 			if n > 0 {
 				continue
 			}
-			size := P(a.item).Size() + itemOverhead
 			for _, at := range a.places {
-				if m.room -= size; m.room < 0 {
-					return nil, errTooLarge
-				}
 				places = append(places, place[T]{at, a.item})
 			}
 		}
 	}
 	slices.SortFunc(places, func(a, b place[T]) int { return cmp.Compare(a.at, b.at) })
 	for _, p := range places {
+		if m.room -= P(p.item).Size() + itemOverhead; m.room < 0 {
+			return nil, errTooLarge
+		}
 		// Requests share the presets, and later plugins may change the pod.
 		out = append(out, *new(T))
 		P(p.item).DeepCopyInto(&out[len(out)-1])

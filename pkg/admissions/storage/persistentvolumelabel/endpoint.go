@@ -130,6 +130,7 @@ func (e *endpoint) labels(ctx context.Context, r *admit.Request, id identity) (m
 	labels, err := e.ask(ctx, id)
 	switch {
 	case errors.Is(err, errQuestion):
+		klog.FromContext(ctx).Error(err, "The endpoint of labels accepted no question about a volume, so it is denied", "volumeHandle", id.handle)
 		return nil, admit.Forbidden(r, fmt.Errorf("looking up the labels of volume %q: %w", id.handle, err))
 	case err != nil && e.ignore && ctx.Err() == nil && (!short || !backend.TimedOut(err)):
 		klog.FromContext(ctx).Error(err, "The endpoint of labels failed, so a volume has none", "volumeHandle", id.handle)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/kinds/podusage"
@@ -32,12 +33,13 @@ type Devices struct {
 }
 
 // The claims of a namespace are read to find whether another one was made for the pod. Its users choose their number and
-// their size, so this ends after maxSiblings claims, maxBytes, or maxTime.
+// their size, so this ends after maxSiblings claims, maxBytes, or maxTime. Pages grow from firstPage to lastPage, because most
+// namespaces have few claims, and those of others may be large.
 const (
-	maxSiblings = 500
-	pageSize    = 20
-	maxBytes    = 4 << 20
-	maxTime     = 2 * time.Second
+	maxSiblings         = 500
+	firstPage, lastPage = 20, 100
+	maxBytes            = 16 << 20
+	maxTime             = 2 * time.Second
 )
 
 // LoadDevices reads what measuring the object of a request takes. It reads nothing unless the object is a
@@ -137,19 +139,24 @@ func ownerPod(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 	return pod, nil
 }
 
-// isOldest reports whether a claim is the first one that was made for a pod. In a namespace with too many claims it
-// reports false, so that the claim pays for itself.
+// isOldest reports whether a claim is the first one that was made for a pod. If it cannot tell, it reports false, so that the
+// claim pays for itself: it returns an error only if the request has ended.
+//
+// Upstream: getVerifiedPodUsage in pkg/quota/v1/evaluator/core, which treats an error in the same way.
 func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Object, pod types.UID) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	number, bytes := 0, 0
-	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+	options := metav1.ListOptions{Limit: firstPage}
+	for {
 		page, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(limited, options)
 		switch {
-		case err != nil && limited.Err() != nil && ctx.Err() == nil:
-			return false, nil
-		case err != nil:
+		case err != nil && ctx.Err() != nil:
 			return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)
+		case err != nil:
+			// The error may be that of the limit of requests to the API server, which users can reach.
+			klog.FromContext(ctx).V(2).Info("A ResourceClaim for a pod is charged, because the others could not be listed", "claims", number, "err", err)
+			return false, nil
 		}
 		for i := range page.Items {
 			if isBefore(&page.Items[i], claim, pod) {
@@ -161,8 +168,10 @@ func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 			return true, nil
 		}
 		if number >= maxSiblings || bytes > maxBytes {
+			klog.FromContext(ctx).V(2).Info("A ResourceClaim for a pod is charged, because the namespace has too many", "claims", number, "bytes", bytes)
 			return false, nil
 		}
+		options.Limit = min(2*options.Limit, lastPage, int64(maxSiblings-number))
 	}
 }
 
