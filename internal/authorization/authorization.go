@@ -5,13 +5,13 @@ package authorization
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/shorttext"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -29,16 +29,10 @@ func New(client kubernetes.Interface) admit.AuthorizeFunc {
 			return admit.Decision{}, fmt.Errorf("creating a SubjectAccessReview: %w", err)
 		}
 		return admit.Decision{
-			Allowed: review.Status.Allowed && !review.Status.Denied, Reason: shortened(review.Status.Reason), EvaluationError: shortened(review.Status.EvaluationError),
+			Allowed: review.Status.Allowed && !review.Status.Denied,
+			Reason:  shorttext.Of(review.Status.Reason, maxText), EvaluationError: shorttext.Of(review.Status.EvaluationError, maxText),
 		}, nil
 	}
-}
-
-func shortened(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + " ..."
 }
 
 // ReviewFor returns the access review of a user's request for a resource, with all fields of the user.

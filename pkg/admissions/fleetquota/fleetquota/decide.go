@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/shorttext"
 	"github.com/postern-dev/postern/internal/turns"
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -169,11 +170,7 @@ func denial(r *admit.Request, quota string, b *book, d *ledger.Demand, err error
 
 // shortened returns an error with the beginning of the text of another one.
 func shortened(err error) error {
-	text := err.Error()
-	if len(text) <= maxReason {
-		return err
-	}
-	return errors.New(strings.ToValidUTF8(text[:maxReason], "") + " ...")
+	return errors.New(shorttext.Of(err.Error(), maxReason))
 }
 
 // warn says how much is left of the resources that the request uses, of those of which little is left.
