@@ -116,7 +116,7 @@ func newComparison(t *testing.T, bytes int) *comparison {
 	return &comparison{T: t, bytes: bytes, seen: map[string]bool{}, compared: map[string]int{}}
 }
 
-// example is a case of one request, and its object.
+// example is a case with its object: see admittest.Case.Example.
 type example struct {
 	m        member
 	c        *admittest.Case
@@ -126,30 +126,21 @@ type example struct {
 	name string
 }
 
-// examples returns the cases with an object of a type that k8s.io/api has.
+// examples returns the cases with an object that can be changed.
 func (p *comparison) examples() (out []*example) {
 	p.Helper()
 	for _, m := range members() {
 		for _, c := range m.cases(p.T) {
-			// The answers of a backend are for certain requests, in order.
-			if len(c.Steps) != 1 || len(c.Errors) > 0 || len(c.Backend) > 0 || c.Steps[0].Want.Allowed == nil {
-				continue
-			}
-			r := &c.Steps[0].Request
-			ar, err := r.Admission()
+			object, err := c.Example()
 			if err != nil {
 				p.Fatal(err)
 			}
-			raw := r.Object
-			if r.Operation == admissionv1.Delete {
-				raw = r.OldObject
-			}
-			object, _, err := scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil)
-			if apiruntime.IsNotRegisteredError(err) {
+			if object == nil {
 				continue
 			}
+			ar, err := c.Steps[0].Request.Admission()
 			if err != nil {
-				p.Fatalf("%s: %v", c.File, err)
+				p.Fatal(err)
 			}
 			resource := fmt.Sprint(ar.Resource, ar.SubResource)
 			out = append(out, &example{m: m, c: c, object: object, resource: resource, name: fmt.Sprint(resource, ar.Operation, *c.Steps[0].Want.Allowed)})

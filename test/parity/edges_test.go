@@ -11,7 +11,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/postern-dev/postern/internal/edges"
@@ -24,7 +23,7 @@ import (
 // edgesPerExample is the number of objects that are made of one case.
 const edgesPerExample = 10
 
-// edgeExample is a case of one request, and its object.
+// edgeExample is a case with its object: see admittest.Case.Example.
 type edgeExample struct {
 	entry
 	object runtime.Object
@@ -36,21 +35,19 @@ func edgeExamples(t *testing.T) (out []edgeExample) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, e := range entries(t) {
-		// The answers of a backend are for certain requests, in order.
-		if len(e.Steps) != 1 || len(e.Errors) > 0 || len(e.Backend) > 0 || e.Steps[0].Want.Allowed == nil {
+		object, err := e.Example()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if object == nil {
 			continue
 		}
 		ar := requestOf(t, &e.Steps[0].Request)
 		name := fmt.Sprintln(e.Plugin.Name, ar.Operation, ar.Resource, ar.SubResource, *e.Steps[0].Want.Allowed)
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(*mainObject(&e.Steps[0].Request), nil, nil)
-		if runtime.IsNotRegisteredError(err) || seen[name] {
-			continue
+		if !seen[name] {
+			seen[name] = true
+			out = append(out, edgeExample{e, object})
 		}
-		if err != nil {
-			t.Fatalf("%s: %v", e.name(), err)
-		}
-		seen[name] = true
-		out = append(out, edgeExample{e, object})
 	}
 	return out
 }
@@ -62,14 +59,6 @@ func notComparable() map[string]string {
 		"NodeDeclaredFeatureValidator": "for an update that the API server denies, kube-apiserver's plugin may compare init containers with others",
 		"ResourceQuota":                "kube-apiserver's plugin charges the quotas for what it admits, so that later decisions differ",
 	}
-}
-
-// mainObject returns the object of a request, which is the old one if it is deleted.
-func mainObject(r *admittest.Request) *json.RawMessage {
-	if r.Operation == admissionv1.Delete {
-		return &r.OldObject
-	}
-	return &r.Object
 }
 
 // TestObjectsAtTheEdge changes one field of the object of a request to a random one of the values at the edge of its type.
@@ -118,7 +107,7 @@ func (e *edgeExample) check(t *testing.T, s *admittest.Server, theirs *inTree, c
 		return nil, false // no API server can send it
 	}
 	request := e.Steps[0].Request
-	*mainObject(&request) = raw
+	*request.Main() = raw
 	ar, err := request.Admission()
 	if err != nil {
 		return nil, false // it has no namespace any more

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -129,6 +131,23 @@ func Load(dir string) ([]*Case, error) {
 
 // Name returns the name of the file without its extension.
 func (c *Case) Name() string { return strings.TrimSuffix(filepath.Base(c.File), ".yaml") }
+
+// Example returns the object of a case, decoded, if tests can send others in its place: the case has one request that is
+// decided, no answers of a backend, which are for certain requests in order, and an object of a type that k8s.io/api has.
+// Otherwise it returns nil.
+func (c *Case) Example() (runtime.Object, error) {
+	if len(c.Steps) != 1 || len(c.Errors) > 0 || len(c.Backend) > 0 || c.Steps[0].Want.Allowed == nil {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(*c.Steps[0].Request.Main(), nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decoding the object of %s: %w", c.File, err)
+	}
+	return object, nil
+}
 
 // Parse reads one case. A field that does not exist is an error.
 func Parse(data []byte) (*Case, error) {

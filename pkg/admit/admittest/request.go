@@ -67,13 +67,20 @@ func (r *Request) check() error {
 	return err
 }
 
+// Main returns the object of the request, which is the old one if it is deleted.
+func (r *Request) Main() *json.RawMessage {
+	if r.Operation == admissionv1.Delete {
+		return &r.OldObject
+	}
+	return &r.Object
+}
+
 // Admission returns the request in the form that the API server sends.
 func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
-	main := r.Object
+	main := *r.Main()
 	switch r.Operation {
 	case admissionv1.Create, admissionv1.Connect, admissionv1.Update:
 	case admissionv1.Delete:
-		main = r.OldObject
 		if len(r.Object) > 0 {
 			return nil, errors.New("what is deleted is the oldObject")
 		}
