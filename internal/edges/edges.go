@@ -51,9 +51,7 @@ func (c Change) Make(object runtime.Object) runtime.Object {
 // are changed as a whole and in each item of the example, and in a first item if the example has none; later items only in
 // the fields that they set. What the example sets is what makes the changed objects pass validation.
 func Of(example runtime.Object) []Change {
-	w := &walk{}
-	w.value(reflect.ValueOf(example).Elem(), "", func(object reflect.Value) reflect.Value { return object })
-	return w.changes
+	return walked(example).changes
 }
 
 // Some returns n changes of the example, or all if there are fewer, in the order of chance.
@@ -80,10 +78,7 @@ func (l List) String() string { return l.Path + ": " + l.Value }
 
 // Lists returns the lists and maps of all fields of the example, in the order of the fields.
 func Lists(example runtime.Object) []List {
-	w := &walk{}
-	root := reflect.ValueOf(example).Elem()
-	w.value(root, "", func(object reflect.Value) reflect.Value { return object })
-	return w.lists
+	return walked(example).lists
 }
 
 // Make returns a copy of the object in which the list has n different items. The object has the type of the example.
@@ -140,9 +135,7 @@ type Text struct {
 
 // Texts returns the fields of the example that have a text, except for names and namespaces of objects.
 func Texts(example runtime.Object) []Text {
-	w := &walk{}
-	w.value(reflect.ValueOf(example).Elem(), "", func(object reflect.Value) reflect.Value { return object })
-	return w.texts
+	return walked(example).texts
 }
 
 // Make returns a copy of the object in which the text is n characters longer.
@@ -161,6 +154,12 @@ type walk struct {
 	texts   []Text
 	later   bool           // the current field is in an item that is not the first
 	types   []reflect.Type // the types that contain the current field
+}
+
+func walked(example runtime.Object) *walk {
+	w := &walk{}
+	w.value(reflect.ValueOf(example).Elem(), "", func(object reflect.Value) reflect.Value { return object })
+	return w
 }
 
 func (w *walk) add(path, value string, set func(object reflect.Value)) {
@@ -255,22 +254,24 @@ func (w *walk) list(v reflect.Value, path string, at place) {
 		list := at(object)
 		list.Set(reflect.AppendSlice(list, items))
 	})
-	fill := func(also func(item reflect.Value, i int) bool) func(object reflect.Value, n int) {
+	fill := func(withKeys bool) func(object reflect.Value, n int) {
 		return func(object reflect.Value, n int) {
 			list := reflect.MakeSlice(v.Type(), n, n)
 			for i := range n {
 				list.Index(i).Set(items.Index(0))
 				number(list.Index(i), i)
-				also(list.Index(i), i)
+				if withKeys {
+					numberKeys(list.Index(i), i)
+				}
 			}
 			at(object).Set(list)
 		}
 	}
-	w.long(path, "many items", v.Len() > 0, fill(func(reflect.Value, int) bool { return false }))
+	w.long(path, "many items", v.Len() > 0, fill(false))
 	first := reflect.New(v.Type().Elem()).Elem()
 	first.Set(items.Index(0))
 	if numberKeys(first, 0) {
-		w.long(path, "many items with keys of their own", v.Len() > 0, fill(numberKeys))
+		w.long(path, "many items with keys of their own", v.Len() > 0, fill(true))
 	}
 	defer func(later bool) { w.later = later }(w.later)
 	for i := range items.Len() {
