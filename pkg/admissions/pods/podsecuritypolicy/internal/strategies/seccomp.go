@@ -62,11 +62,12 @@ func SyncSeccomp(pod *corev1.Pod) {
 	// Only one container of a name gets the field, so that no annotation is multiplied. The API server rejects such a pod.
 	seen := sets.New[string]()
 	for c := range podspec.EachContainer(&pod.Spec) {
-		if seen.Has(c.Name) {
+		profile := seccompField(pod.Annotations[corev1.SeccompContainerAnnotationKeyPrefix+c.Name])
+		if profile == nil || seen.Has(c.Name) {
 			continue
 		}
 		seen.Insert(c.Name)
-		if profile := seccompField(pod.Annotations[corev1.SeccompContainerAnnotationKeyPrefix+c.Name]); profile != nil && context(c).SeccompProfile == nil {
+		if context(c).SeccompProfile == nil {
 			ownContext(c).SeccompProfile = profile
 		}
 	}
