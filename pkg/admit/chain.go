@@ -153,8 +153,8 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 		if !slices.ContainsFunc(steps, func(s step) bool { return s.sees(ar) }) {
 			return &admissionv1.AdmissionResponse{Allowed: true}
 		}
-		if err := checkNamespace(ar); err != nil && !c.anyNamespace {
-			return respond(err)
+		if !c.anyNamespace && !canHaveNamespace(ar) {
+			return respond(Deny(apierrors.NewNotFound(corev1.Resource("namespaces"), ar.Namespace)))
 		}
 		resp, err := c.run(ctx, phase, steps, ar)
 		if err != nil {
@@ -164,15 +164,12 @@ func (c *chain) admitFunc(phase Phase, steps []step) router.AdmitFunc {
 	}
 }
 
-// checkNamespace denies a request in a namespace that cannot exist, with the answer of kube-apiserver's NamespaceLifecycle to a
-// creation there. The API server validates the namespace in the path of a request after the mutating admission. A lookup of a
-// plugin in such a namespace would be a failure that the user chose: see names.CanExist.
-func checkNamespace(ar *admissionv1.AdmissionRequest) error {
+// canHaveNamespace returns false for a request in a namespace that cannot exist. It is denied with the answer of
+// kube-apiserver's NamespaceLifecycle to a creation there. The API server validates the namespace in the path of a request after
+// the mutating admission. A lookup of a plugin in such a namespace would be a failure that the user chose: see names.CanExist.
+func canHaveNamespace(ar *admissionv1.AdmissionRequest) bool {
 	// The namespace of a Namespace is its own name, which the API server validates.
-	if ar.Namespace == "" || ar.Resource.Group == "" && ar.Resource.Resource == "namespaces" || names.CanExist(ar.Namespace) {
-		return nil
-	}
-	return Deny(apierrors.NewNotFound(corev1.Resource("namespaces"), ar.Namespace))
+	return ar.Namespace == "" || ar.Resource.Group == "" && ar.Resource.Resource == "namespaces" || names.CanExist(ar.Namespace)
 }
 
 func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {

@@ -86,9 +86,9 @@ func entriesOf(name string, steps []step) []entry {
 	// entry is not called for a request for which the first one was, unless the call
 	// changed the object so that the condition of the rule is false now.
 	shared := slices.DeleteFunc(closed, func(r Rule) bool { return !slices.ContainsFunc(open, r.overlaps) })
-	called := anyOf(shared, Rule.requests)
+	called, alsoExcluded := anyOf(shared, Rule.requests), exclusions.Of(out[1].rules)
 	for _, e := range exclusions.Of(out[0].rules) {
-		if !slices.Contains(exclusions.Of(out[1].rules), e) {
+		if !slices.Contains(alsoExcluded, e) {
 			called = e.Expression + " && (" + called + ")"
 		}
 	}

@@ -59,7 +59,7 @@ func Deny(client kubernetes.Interface, checks ...Check) admit.Func {
 // find returns the pod of the request. If the pod does not exist, it returns a denial. Any other error is a failure.
 func find(ctx context.Context, client kubernetes.Interface, r *admit.Request) (*corev1.Pod, error) {
 	missing := admit.Forbidden(r, apierrors.NewNotFound(corev1.Resource("pods"), r.Name))
-	if !names.CanExist(r.Namespace) || !names.CanExist(r.Name) {
+	if !names.CanExist(r.Name) {
 		return nil, missing
 	}
 	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
