@@ -16,6 +16,10 @@ const (
 	BytesPerJSON = 53
 )
 
+// WithSpare returns the memory that a footprint of n bytes takes with the spare capacity that decoders leave in lists. It is up
+// to half as much again.
+func WithSpare(n int64) int64 { return n + n/2 }
+
 // Limit returns the largest footprint of a storable object of type t, or of a storable untyped object if t is nil.
 // A larger object can be denied without decoding.
 func Limit(t reflect.Type) int64 {

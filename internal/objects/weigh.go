@@ -18,26 +18,23 @@ const (
 	// value, which is more than an item of any list of k8s.io/api takes, or an entry of a map of quantities.
 	smallFootprint = 1 << 20
 	placeBytes     = 640
-
-	// decodedShare and copiedShare are the memory that an object takes for each byte of its footprint, in quarters of a
-	// byte. The decoder leaves up to half as much spare capacity in lists. A copy, which is compared with the changed
-	// object, has no spare capacity. See TestWeight.
-	decodedShare = 6
-	copiedShare  = 4
-	wholeShare   = 4
 )
 
 // Weigh returns the memory that deciding a request takes, in bytes. It returns 0 for an object that is too large to be
 // decoded.
 func Weigh(ar *admissionv1.AdmissionRequest) int64 {
 	gvk := schema.GroupVersionKind(ar.Kind)
-	return (weight(ar.Object.Raw, gvk)*(decodedShare+copiedShare) + weight(ar.OldObject.Raw, gvk)*decodedShare) / wholeShare
+	return withCopy(weight(ar.Object.Raw, gvk)) + footprint.WithSpare(weight(ar.OldObject.Raw, gvk))
 }
 
 // Bound returns an upper limit of Weigh, in bytes, without decoding the review.
 func Bound(review []byte) int64 {
-	return most(review) * (decodedShare + copiedShare) / wholeShare
+	return withCopy(most(review))
 }
+
+// withCopy returns the memory of an object with a footprint of n bytes and of its copy, which is compared with the changed
+// object. A copy has no spare capacity. See TestWeight.
+func withCopy(n int64) int64 { return footprint.WithSpare(n) + n }
 
 func weight(raw []byte, gvk schema.GroupVersionKind) int64 {
 	if n := most(raw); n <= smallFootprint {
