@@ -113,6 +113,14 @@ func (b *budget) takeOfPlenty(owner string, n int64) bool {
 	return true
 }
 
+// add takes n bytes for an owner, also if they are not available. Others then wait until so many are given back.
+func (b *budget) add(owner string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += n
+	b.owned[owner] += n
+}
+
 // give returns bytes that take took.
 func (b *budget) give(owner string, n int64) {
 	if n == 0 {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/lazylog"
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 const (
@@ -77,6 +78,9 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		if resp, err = finish(resp, about.uid, h.phase); err != nil {
 			held.release()
+			if held.reads != nil && held.reads.hasLacked() {
+				err = tooMany("too_many_bytes", errHeld.Error())
+			}
 		}
 	}
 	if timeout < h.timeout {
@@ -238,7 +242,7 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 		}()
 		reserveStack(0)
 		r.err = h.guard(ctx, func() error {
-			r.resp = h.admit(ctx, ar)
+			r.resp = h.admit(reads.NewContext(ctx, held.reads), ar)
 			return nil
 		})
 	}()

@@ -21,6 +21,8 @@ type lease struct {
 	memory  int64
 	isBound bool
 	class   string
+	// reads holds the memory of what the decision reads. It is nil until the decision begins.
+	reads *account
 	// isSystem is the class of the slot.
 	isSystem, slot bool
 }
@@ -82,17 +84,23 @@ func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) erro
 	}
 	l.slot = true
 	r.metrics.began(l.half)
+	l.reads = r.newAccount(l.isSystem, l.memory)
 	return nil
+}
+
+// classOf returns a class of requests, and how much memory its requests may hold.
+func (r *Router) classOf(isSystem bool) (class string, ceiling int64) {
+	if isSystem {
+		return systemClass, r.memory.size
+	}
+	return ordinaryClass, r.memory.size - r.memory.size/systemShare
 }
 
 // takeWeight takes the memory that deciding a request needs.
 func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest) error {
 	r := l.half.router
-	l.class = ordinaryClass
-	ceiling := r.memory.size - r.memory.size/systemShare
-	if l.isSystem {
-		l.class, ceiling = systemClass, r.memory.size
-	}
+	class, ceiling := r.classOf(l.isSystem)
+	l.class = class
 	n := l.half.weight(ar)
 	if r.memory.size > 0 {
 		// A request that needs more than the limit of its class takes the whole
@@ -152,6 +160,9 @@ func (l *lease) giveBody() {
 }
 
 func (l *lease) giveMemory() {
+	if l.reads != nil {
+		l.reads.endRequest()
+	}
 	l.half.router.memory.give(l.class, l.memory)
 	l.half.router.metrics.holds(-l.memory)
 	l.memory = 0

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 const (
@@ -42,6 +44,7 @@ func newCluster(kubeconfig string) (*cluster, error) {
 func newClients(config *rest.Config) (*cluster, error) {
 	config.QPS, config.Burst = clientQPS, clientBurst
 	config.UserAgent = "postern/" + posternVersion()
+	config.Wrap(reads.Transport)
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)

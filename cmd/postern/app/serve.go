@@ -149,7 +149,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 		return err
 	})
 	for _, f := range p.background {
-		tasks.Go(func() { f(background) })
+		tasks.Go(func() { f(p.router.Background(background)) })
 	}
 	servers := []*http.Server{srv}
 	if plain != nil {

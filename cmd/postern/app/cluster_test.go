@@ -1,0 +1,51 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/internal/reads"
+)
+
+// tally is an account without a limit.
+type tally struct{ held int64 }
+
+func (a *tally) Hold(_ context.Context, n int64) error { a.held += n; return nil }
+func (a *tally) Add(n int64)                           { a.held += n }
+func (a *tally) Turn(context.Context) (func(), error)  { return func() {}, nil }
+func (a *tally) Fits(int64) bool                       { return true }
+func (a *tally) Open() (reads.Account, func())         { return a, func() {} }
+
+// TestClientsHoldWhatTheyRead covers both clients, so that what plugins read is part of the memory of their request.
+func TestClientsHoldWhatTheyRead(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`))
+	}))
+	t.Cleanup(api.Close)
+	c, err := newClients(&rest.Config{Host: api.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, get := range map[string]func(context.Context) error{
+		"typed": func(ctx context.Context) error {
+			_, err := c.client.CoreV1().Pods("shop").Get(ctx, "a", metav1.GetOptions{})
+			return err
+		},
+		"dynamic": func(ctx context.Context) error {
+			_, err := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("shop").Get(ctx, "a", metav1.GetOptions{})
+			return err
+		},
+	} {
+		a := &tally{}
+		if err := get(reads.NewContext(t.Context(), a)); err != nil || a.held == 0 {
+			t.Errorf("%s: %d bytes were held; the error is %v", name, a.held, err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+// Package reads bounds the memory of the objects that are read from API servers to decide requests. Users choose how large
+// stored objects are, and how many requests read them at the same time.
+package reads
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrTooLarge is returned for a list that needs more memory than one request may have. A shorter list may fit.
+var ErrTooLarge = errors.New("what the API server answers needs more memory than one request may have")
+
+// Account holds memory until a decision ends. Its methods may be called by several goroutines.
+type Account interface {
+	// Hold holds n bytes more, or what is left of the memory that one decision may have. It waits a moment for memory that
+	// others hold, and returns an error if they keep it, or if ctx ends.
+	Hold(ctx context.Context, n int64) error
+	// Add is Hold for an answer that must be read, because the request changed something. It does not wait.
+	Add(n int64)
+	// Turn waits a moment until no other answer is read for which memory is held part by part, and returns an error if it
+	// does not come. Without it, each of several answers would hold what the others wait for.
+	Turn(ctx context.Context) (end func(), err error)
+	// Fits reports whether one decision may have n bytes more.
+	Fits(n int64) bool
+	// Open returns another account with the same limits, which holds memory until end is called.
+	Open() (account Account, end func())
+}
+
+type key struct{}
+
+// NewContext returns a context whose reads hold memory in an account.
+func NewContext(ctx context.Context, a Account) context.Context {
+	return context.WithValue(ctx, key{}, a)
+}
+
+func accountOf(ctx context.Context) Account {
+	a, _ := ctx.Value(key{}).(Account)
+	return a
+}
+
+// Scope returns a context whose reads hold memory until end is called. It is for reads that outlive their request, and for
+// those whose objects are garbage long before.
+func Scope(ctx context.Context) (scoped context.Context, end func()) {
+	a := accountOf(ctx)
+	if a == nil {
+		return ctx, func() {}
+	}
+	a, end = a.Open()
+	return NewContext(ctx, a), end
+}
+
+// Without returns a context whose reads hold no memory. It is for work that several requests share, none of which may wait for
+// memory on behalf of the others, and that reads objects of administrators.
+func Without(ctx context.Context) context.Context { return NewContext(ctx, nil) }
+
+// Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.
+func Hold(ctx context.Context, n int64) error {
+	a := accountOf(ctx)
+	switch {
+	case a == nil:
+		return nil
+	case !a.Fits(n):
+		return ErrTooLarge
+	}
+	return a.Hold(ctx, n)
+}

@@ -1,0 +1,181 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/internal/reads"
+)
+
+// errHeld is returned if other requests hold the memory for an object that is read.
+var errHeld = errors.New("too many bytes of requests are held")
+
+// account holds the memory of the objects that a decision reads from API servers. It counts against the class of the request.
+type account struct {
+	*share
+
+	// taken and needed are the part of this account. If ended is true, nothing is held any more.
+	taken, needed int64
+	ended         bool
+}
+
+// share is what the accounts of one request have together, so that none of them waits for memory that another one holds.
+type share struct {
+	router *Router
+	class  string
+	// ceiling is how much memory the requests of the class may hold, in bytes.
+	ceiling int64
+
+	mu sync.Mutex
+	// room is what the request itself leaves of the ceiling.
+	room int64
+	// needs is what all objects take. claimed is less if that is more than room.
+	needs, claimed int64
+	// lacked is true if memory was not available.
+	lacked bool
+}
+
+// newAccount returns an account beside the memory that a request holds.
+func (r *Router) newAccount(isSystem bool, held int64) *account {
+	class, ceiling := r.classOf(isSystem)
+	return &account{share: &share{router: r, class: class, ceiling: ceiling, room: max(0, ceiling-held)}}
+}
+
+// Hold implements reads.Account. An object that needs more than the limit of its class takes the whole limit, as a request
+// does, so that no user can store an object with which a request is never decided.
+func (a *account) Hold(ctx context.Context, n int64) error {
+	claim := a.claim(n)
+	ok := a.router.memory.take(ctx, a.class, a.ceiling, claim)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !ok {
+		a.lacked = true
+	}
+	return a.settle(n, claim, ok)
+}
+
+// Add implements reads.Account.
+func (a *account) Add(n int64) {
+	claim := a.claim(n)
+	a.router.memory.add(a.class, claim)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_ = a.settle(n, claim, true)
+}
+
+// claim notes that n more bytes are needed, and returns how many to take for them.
+func (a *account) claim(n int64) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return 0
+	}
+	claim := n
+	if a.router.memory.size > 0 {
+		claim = min(n, max(0, a.room-a.claimed))
+	}
+	a.needed += n
+	a.needs += n
+	a.claimed += claim
+	return claim
+}
+
+// settle notes what became of a claim. The lock is held.
+func (a *account) settle(n, claim int64, ok bool) error {
+	switch {
+	case ok && !a.ended:
+		a.taken += claim
+		a.router.metrics.holds(claim)
+		return nil
+	case ok:
+		a.router.memory.give(a.class, claim)
+	}
+	if !a.ended {
+		a.needed -= n
+		a.needs -= n
+	}
+	a.claimed -= claim
+	if !ok {
+		return errHeld
+	}
+	return nil
+}
+
+// Turn implements reads.Account.
+func (a *account) Turn(ctx context.Context) (end func(), err error) {
+	turn := a.router.turns[a.class]
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lacked = true
+	return nil, errHeld
+}
+
+// Fits implements reads.Account.
+func (a *account) Fits(n int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.router.memory.size == 0 || a.needs+n <= a.ceiling
+}
+
+// Open implements reads.Account.
+func (a *account) Open() (reads.Account, func()) {
+	other := &account{share: a.share}
+	return other, other.end
+}
+
+// end gives the memory back. It may be called more than once.
+func (a *account) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.router.memory.give(a.class, a.taken)
+	a.router.metrics.holds(-a.taken)
+	a.claimed -= a.taken
+	a.needs -= a.needed
+	a.taken, a.needed, a.ended = 0, 0, true
+}
+
+// endRequest is end for the account of a request whose own memory is given back too.
+func (a *account) endRequest() {
+	a.end()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room = a.ceiling
+}
+
+// hasLacked reports whether an object could not be read because others held the memory.
+func (a *account) hasLacked() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lacked
+}
+
+// Background returns a context for the work of services that belongs to no request. What it reads within a reads.Scope counts
+// as memory of a request that is not of the system. Other reads do not count, because nothing tells when they end.
+func (r *Router) Background(ctx context.Context) context.Context {
+	return reads.NewContext(ctx, background{r})
+}
+
+// background is the account of work that belongs to no request.
+type background struct{ router *Router }
+
+// Hold, Add, Turn and Fits implement reads.Account.
+func (background) Hold(context.Context, int64) error            { return nil }
+func (background) Add(int64)                                    {}
+func (background) Turn(context.Context) (end func(), err error) { return func() {}, nil }
+func (background) Fits(int64) bool                              { return true }
+
+// Open implements reads.Account.
+func (b background) Open() (reads.Account, func()) {
+	a := b.router.newAccount(false, 0)
+	return a, a.end
+}
