@@ -14,6 +14,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 const (
@@ -113,7 +115,7 @@ func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) {
 	_, served := q.waiting[object]
 	q.waiting[object] = append(q.waiting[object], t)
 	if !served {
-		go q.run(context.WithoutCancel(ctx), object)
+		go q.run(reads.Without(context.WithoutCancel(ctx)), object)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/fleetquota/workload"
 	"github.com/postern-dev/postern/internal/names"
+	"github.com/postern-dev/postern/internal/reads"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -109,6 +110,8 @@ func (c *Census) Stored(ctx context.Context, p *quotav1alpha1.Pending) (types.UI
 	if p.Name == "" {
 		return "", "", nil
 	}
+	ctx, end := reads.Scope(ctx)
+	defer end()
 	u, err := c.Live(ctx, &workload.Kind{GroupVersionResource: gvr}, p.Namespace, p.Name)
 	if err != nil || u == nil {
 		return "", "", err

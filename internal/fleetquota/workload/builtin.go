@@ -3,6 +3,7 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -136,11 +137,61 @@ func orOne(n *int32) int64 {
 
 func podOf(template *corev1.PodTemplateSpec) *corev1.Pod { return &corev1.Pod{Spec: template.Spec} }
 
-// Scaled returns a copy of an object with another number of replicas, as the subresource scale stores it.
-func (k *Kind) Scaled(u *unstructured.Unstructured, replicas int64) (*unstructured.Unstructured, error) {
-	out := u.DeepCopy()
-	if err := unstructured.SetNestedField(out.Object, replicas, strings.Split(k.Scale, ".")...); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, k.Scale, err)
+// Typed returns an object of an API server in its type of k8s.io/api, or as it is if its kind has none.
+func (k *Kind) Typed(u *unstructured.Unstructured) (runtime.Object, error) {
+	if k.Custom != nil {
+		return u, nil
 	}
-	return out, nil
+	return typedOf(k, u)
+}
+
+// Scaled returns an object with another number of replicas and resource version, as the subresource scale stores it. It shares
+// all else with obj, which others must not change.
+func (k *Kind) Scaled(obj runtime.Object, replicas int32, version string) (runtime.Object, error) {
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		scaled := *o
+		scaled.ResourceVersion, scaled.Spec.Replicas = version, &replicas
+		return &scaled, nil
+	case *appsv1.StatefulSet:
+		scaled := *o
+		scaled.ResourceVersion, scaled.Spec.Replicas = version, &replicas
+		return &scaled, nil
+	case *appsv1.ReplicaSet:
+		scaled := *o
+		scaled.ResourceVersion, scaled.Spec.Replicas = version, &replicas
+		return &scaled, nil
+	case *unstructured.Unstructured:
+		first, rest, _ := strings.Cut(k.Scale, ".")
+		content, err := with(o.Object, int64(replicas), first, rest)
+		if err == nil {
+			content, err = with(content, version, "metadata", "resourceVersion")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, k.Scale, err)
+		}
+		return &unstructured.Unstructured{Object: content}, nil
+	}
+	return nil, fmt.Errorf("a %T cannot be scaled", obj)
+}
+
+// with returns an object with a value at a path: a name, and the names after it with dots between them. It copies only the maps
+// on the path.
+func with(object map[string]any, value any, name, rest string) (map[string]any, error) {
+	object = maps.Clone(object)
+	if rest == "" {
+		object[name] = value
+		return object, nil
+	}
+	inner, ok := object[name].(map[string]any)
+	switch {
+	case !ok && object[name] != nil:
+		return nil, fmt.Errorf("%s is no object", name)
+	case inner == nil:
+		inner = map[string]any{}
+	}
+	first, rest, _ := strings.Cut(rest, ".")
+	inner, err := with(inner, value, first, rest)
+	object[name] = inner
+	return object, err
 }

@@ -14,6 +14,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/postern-dev/postern/internal/names"
+	"github.com/postern-dev/postern/internal/reads"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 
@@ -82,6 +83,8 @@ func get(ctx context.Context, pods typedcorev1.PodInterface, name string, uid ty
 	if !names.CanExist(name) {
 		return nil, errGone
 	}
+	ctx, end := reads.Scope(ctx)
+	defer end()
 	pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && uid != "" && pod.UID != uid:
@@ -89,7 +92,14 @@ func get(ctx context.Context, pods typedcorev1.PodInterface, name string, uid ty
 	case err != nil:
 		return nil, fmt.Errorf("reading the pod: %w", err)
 	}
-	return pod, nil
+	return slim(pod), nil
+}
+
+// slim removes what no gate looks at from a pod, so that the pod takes little memory while its gates are asked.
+func slim(pod *corev1.Pod) *corev1.Pod {
+	pod.ManagedFields = nil
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	return pod
 }
 
 func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
@@ -103,7 +113,13 @@ func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	return pods.Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+	ctx, end := reads.Scope(ctx)
+	defer end()
+	patched, err := pods.Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+	if err != nil {
+		return nil, err
+	}
+	return slim(patched), nil
 }
 
 // remember keeps the time of a refusal that is not in the record of the pod.

@@ -148,17 +148,18 @@ func (p *plugin) scaled(ctx context.Context, r *admit.Request, kind *workload.Ki
 	if err != nil || u == nil {
 		return nil, nil, err
 	}
-	scaled, err := kind.Scaled(u, int64(now.Spec.Replicas))
+	stored, err := kind.Typed(u)
 	if err != nil {
-		return nil, nil, admit.Forbidden(r, err)
+		return nil, nil, err
 	}
-	unscaled, err := kind.Scaled(u, int64(before.Spec.Replicas))
-	if err != nil {
+	if obj, err = kind.Scaled(stored, now.Spec.Replicas, u.GetResourceVersion()); err != nil {
 		return nil, nil, admit.Forbidden(r, err)
 	}
 	// The API server stores the new number only over the version that it read.
-	unscaled.SetResourceVersion(before.ResourceVersion)
-	return scaled, unscaled, nil
+	if old, err = kind.Scaled(stored, before.Spec.Replicas, before.ResourceVersion); err != nil {
+		return nil, nil, admit.Forbidden(r, err)
+	}
+	return obj, old, nil
 }
 
 // measure returns what the new and the old object use. An old object that nobody can read uses nothing, and its pods count on

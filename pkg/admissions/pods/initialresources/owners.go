@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/postern-dev/postern/internal/names"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -50,6 +51,8 @@ func (o *owners) of(ctx context.Context, namespace string, controller *metav1.Ow
 		return w, nil
 	}
 	answer := o.group.DoChan(key, func() (any, error) {
+		ctx, end := reads.Scope(ctx)
+		defer end()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 		obj, err := get(ctx)

@@ -15,6 +15,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -73,7 +74,7 @@ func (l *ranges) live(ctx context.Context, namespace string) ([]*corev1.LimitRan
 		return items, nil
 	}
 	answer := l.group.DoChan(namespace, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+		ctx, cancel := context.WithTimeout(reads.Without(context.WithoutCancel(ctx)), listTimeout)
 		defer cancel()
 		return l.list(ctx, namespace)
 	})

@@ -3,6 +3,12 @@ package podsecurity
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // pages returns a client whose API server has so many pages, each with a pod of so many bytes at least.
@@ -42,13 +54,51 @@ func TestAllPagesAreListed(t *testing.T) {
 	}
 }
 
+// purse is an account of a fixed size.
+type purse struct {
+	size, held int64
+	ended      int
+}
+
+func (p *purse) Hold(_ context.Context, n int64) error { p.held += n; return nil }
+func (p *purse) Add(n int64)                           { p.held += n }
+func (p *purse) Turn(context.Context) (func(), error)  { return func() {}, nil }
+func (p *purse) Fits(n int64) bool                     { return p.held+n <= p.size }
+func (p *purse) Open() (reads.Account, func())         { return &purse{size: p.size}, func() { p.ended++ } }
+
 func TestAListHasABound(t *testing.T) {
-	client := pages(1000, maxBytes/10)
-	if pods, err := newPodLister(client).ListPods(t.Context(), "shop"); err == nil {
-		t.Errorf("Got %d pods, want an error", len(pods))
+	client, a := pages(1000, 1<<20), &purse{size: 10 << 20}
+	if pods, err := newPodLister(client).ListPods(reads.NewContext(t.Context(), a), "shop"); !errors.Is(err, errTooMany) {
+		t.Errorf("Got %d pods and the error %v, want %v", len(pods), err, errTooMany)
 	}
-	if n := len(client.Actions()); n > 10 {
-		t.Errorf("Got %d pages, want 10 at most", n)
+	// Each pod takes half as much again, because decoders leave spare capacity.
+	if n := len(client.Actions()); n != 7 || a.ended != 7 || a.held < 9<<20 {
+		t.Errorf("Got %d pages, of which %d have ended, and %d bytes; want 7 pages", n, a.ended, a.held)
+	}
+}
+
+// TestPagesShrink covers pods of which no more than three fit into a page.
+func TestPagesShrink(t *testing.T) {
+	var limits []int64
+	client := fake.NewClientset()
+	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		options := action.(clienttesting.ListActionImpl).ListOptions
+		if limits = append(limits, options.Limit); options.Limit > 3 {
+			return true, nil, fmt.Errorf("reading the answer: %w", reads.ErrTooLarge)
+		}
+		out := &corev1.PodList{Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "pod-" + options.Continue}}}}
+		if options.Continue != "xx" {
+			out.Continue = options.Continue + "x"
+		}
+		return true, out, nil
+	})
+	pods, err := newPodLister(client).ListPods(t.Context(), "shop")
+	if err != nil || len(pods) != 3 || pods[2].Name != "pod-xx" || !slices.Equal(limits, []int64{100, 10, 1, 1, 1}) {
+		t.Errorf("Got %d pods, the limits %v and the error %v", len(pods), limits, err)
+	}
+	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, reads.ErrTooLarge })
+	if _, err := newPodLister(client).ListPods(t.Context(), "other"); !errors.Is(err, reads.ErrTooLarge) {
+		t.Errorf("Got the error %v for a pod that is too large", err)
 	}
 }
 
@@ -73,4 +123,42 @@ func TestOneNamespaceIsListedAtATime(t *testing.T) {
 		finish()
 		synctest.Wait()
 	})
+}
+
+// TestTrim compares what the checks of the library say of its own fixtures with and without the fields that are removed.
+func TestTrim(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/pod-security-admission").Output()
+	if err != nil {
+		t.Fatalf("Finding the library: %v", err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "test", "testdata", "*", "v1.3[0-9]", "*", "*.yaml"))
+	if err != nil || len(files) < 1000 {
+		t.Fatalf("Got %d fixtures and the error %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &corev1.Pod{}
+		if err := yaml.Unmarshal(data, pod); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for c := range podspec.EachContainer(&pod.Spec) {
+			c.Env, c.Args = []corev1.EnvVar{{Name: "A"}}, []string{"a"}
+		}
+		trimmed := pod.DeepCopy()
+		trim(trimmed)
+		for _, level := range []api.Level{api.LevelBaseline, api.LevelRestricted} {
+			v := api.LevelVersion{Level: level, Version: api.LatestVersion()}
+			want := evaluator.EvaluatePod(v, &pod.ObjectMeta, &pod.Spec)
+			if got := evaluator.EvaluatePod(v, &trimmed.ObjectMeta, &trimmed.Spec); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: got %v, want %v", file, got, want)
+			}
+		}
+	}
 }

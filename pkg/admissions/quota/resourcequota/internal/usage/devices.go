@@ -20,6 +20,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/kinds/podusage"
 	"github.com/postern-dev/postern/internal/names"
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // Devices are the facts about devices that measuring a ResourceClaim takes.
@@ -149,7 +150,9 @@ func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 	number, bytes := 0, 0
 	options := metav1.ListOptions{Limit: firstPage}
 	for {
-		page, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(limited, options)
+		reading, end := reads.Scope(limited)
+		page, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(reading, options)
+		end()
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)

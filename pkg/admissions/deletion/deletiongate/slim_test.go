@@ -1,0 +1,31 @@
+package deletiongate
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestAPodIsSlim covers the pods that wait for backends: their authors choose how large the rest of them is.
+func TestAPodIsSlim(t *testing.T) {
+	pods := fake.NewClientset(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{NodeName: "node-1", Affinity: &corev1.Affinity{}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}).CoreV1().Pods("shop")
+	pod, err := get(t.Context(), pods, "web", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched, err := patch(t.Context(), pods, pod, entries{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []*corev1.Pod{pod, patched} {
+		if got.Spec.Affinity != nil || got.Spec.NodeName != "node-1" || got.Labels["app"] != "web" || got.Status.Phase != corev1.PodRunning {
+			t.Errorf("Got %+v", got)
+		}
+	}
+}
