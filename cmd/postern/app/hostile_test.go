@@ -88,7 +88,7 @@ func idleConnections(ctx context.Context, t *testing.T, p *limited) {
 			}
 			resp.Body.Close()
 		}
-		if codes := p.send(ctx, 40, 1, podReview(`{"containers":[{"name":"c","image":"i"}]}`)); codes[http.StatusOK] != 40 {
+		if codes := p.send(ctx, 40, 1, p.mutate, podReview(`{"containers":[{"name":"c","image":"i"}]}`)); codes[http.StatusOK] != 40 {
 			t.Errorf("Idle connections of %d sources: got the codes %v, want 200", sources, codes)
 		}
 	}
@@ -114,7 +114,7 @@ func slowReaders(ctx context.Context, t *testing.T, p *limited) {
 	if err != nil {
 		t.Errorf("Slow readers: %v", err)
 	}
-	codes := p.send(ctx, 16, 20, body)
+	codes := p.send(ctx, 16, 20, p.mutate, body)
 	if codes[http.StatusOK] == 0 {
 		t.Errorf("Slow readers: got the codes %v beside them, want 200", codes)
 	}
@@ -125,7 +125,7 @@ func slowReaders(ctx context.Context, t *testing.T, p *limited) {
 func largeEnvelopes(ctx context.Context, t *testing.T, p *limited) {
 	t.Helper()
 	body := strings.Replace(podReview("{}"), `"uid":"u",`, `"userInfo":{"groups":[`+strings.TrimSuffix(strings.Repeat(`"",`, 2_400_000), ",")+`]},`, 1)
-	if codes := p.send(ctx, 24, 20, body); codes[http.StatusRequestEntityTooLarge] != 24 {
+	if codes := p.send(ctx, 24, 20, p.mutate, body); codes[http.StatusRequestEntityTooLarge] != 24 {
 		t.Errorf("Large envelopes: got the codes %v, want 413", codes)
 	}
 }

@@ -28,8 +28,10 @@ import (
 type apiServer struct {
 	mu      sync.Mutex
 	applied []string
-	// mutate is the registered URL of the mutating half.
-	mutate string
+	// mutate and validate are the registered URLs of the two halves.
+	mutate, validate string
+	// pod is the only pod, in protobuf.
+	pod []byte
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -38,6 +40,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case req.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
+	case s.pod != nil && strings.HasPrefix(req.URL.Path, "/api/v1/namespaces/ns/pods/"):
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		_, _ = w.Write(s.pod)
 	case req.Method == http.MethodDelete:
 		// An outage must not make a clean shutdown fail.
 		w.WriteHeader(http.StatusInternalServerError)
@@ -46,8 +51,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		s.mu.Lock()
 		s.applied = append(s.applied, kind)
-		if url := registeredURL.FindSubmatch(body); kind == "Mutating" && url != nil {
+		switch url := registeredURL.FindSubmatch(body); {
+		case url == nil:
+		case kind == "Mutating":
 			s.mutate = string(url[1])
+		default:
+			s.validate = string(url[1])
 		}
 		s.mu.Unlock()
 		_, _ = w.Write(body)
@@ -69,10 +78,11 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 var registeredURL = regexp.MustCompile(`"url":"([^"]+)"`)
 
-func (s *apiServer) mutateURL() string {
+// urls returns the registered URLs of the two halves, or "".
+func (s *apiServer) urls() (mutate, validate string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mutate
+	return s.mutate, s.validate
 }
 
 func (s *apiServer) registered() int {
@@ -132,7 +142,8 @@ func TestLifeOfAProcess(t *testing.T) {
 		t.Errorf("Got %d and no metric of the registration:\n%s", code, body)
 	}
 	client := clientOf(t, dir)
-	if patch := admitPod(t, client, server.mutateURL()); !strings.Contains(patch, "imagePullPolicy") {
+	mutate, _ := server.urls()
+	if patch := admitPod(t, client, mutate); !strings.Contains(patch, "imagePullPolicy") {
 		t.Errorf("Got the patch %s, want the policy in it", patch)
 	}
 	if resp, err := client.Post("https://127.0.0.1:"+port+"/pods/mutate", "application/json", strings.NewReader("{}")); err != nil || resp.StatusCode != http.StatusNotFound {

@@ -16,6 +16,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -57,11 +62,11 @@ type limited struct {
 	group, url, health string
 	// address is that of the secure port.
 	address string
-	// mutate is the registered URL.
-	mutate string
-	client *http.Client
-	stderr bytes.Buffer
-	ended  chan error
+	// mutate and validate are the registered URLs.
+	mutate, validate string
+	client           *http.Client
+	stderr           bytes.Buffer
+	ended            chan error
 }
 
 func startLimited(t *testing.T, limit int64) *limited {
@@ -71,7 +76,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "..").CombinedOutput(); err != nil {
 		t.Fatalf("Building: %v\n%s", err, out)
 	}
-	server := &apiServer{}
+	server := &apiServer{pod: emptyTerms(t, 680_000)}
 	api := httptest.NewServer(server)
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
 	port, dir := freePort(t), t.TempDir()
@@ -79,7 +84,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	p.url = "https://" + p.address
 	// The shell enters the group, limits the file descriptors and executes the binary.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && ulimit -n 1024 && exec "$@"`, p.group, bin,
-		"--enable-admission-plugins=AlwaysPullImages", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--enable-admission-plugins=AlwaysPullImages,DenyExecOnPrivileged", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--health-bind-address="+p.health, "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
 	cmd.Stderr = &p.stderr
 	if err := cmd.Start(); err != nil {
@@ -95,7 +100,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	p.client.Transport.(*http.Transport).DisableKeepAlives = false
 	p.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
 	eventually(t, "it is ready", func() bool { code, _ := status(p.client, p.url+"/readyz"); return code == http.StatusOK })
-	eventually(t, "it is registered", func() bool { p.mutate = server.mutateURL(); return p.mutate != "" })
+	eventually(t, "it is registered", func() bool { p.mutate, p.validate = server.urls(); return p.mutate != "" && p.validate != "" })
 	return p
 }
 
@@ -111,15 +116,29 @@ func (p *limited) peak() int64 {
 	return 0
 }
 
+// emptyTerms returns a pod with so many empty items, in protobuf. Each takes 2 bytes there, and 48 bytes in memory.
+func emptyTerms(t *testing.T, n int) []byte {
+	t.Helper()
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "terms", Namespace: "ns"}}
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: make([]corev1.NodeSelectorTerm, n),
+	}}}
+	var out bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pod, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
 // send sends a body on n connections at once, and repeats it on each connection while the answer has a Retry-After header. It
 // returns the number of final answers by code. Code 0 means no answer.
-func (p *limited) send(ctx context.Context, n, tries int, body string) map[int]int {
+func (p *limited) send(ctx context.Context, n, tries int, url, body string) map[int]int {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	codes := map[int]int{}
 	for range n {
 		all.Go(func() {
-			code := p.repeat(ctx, tries, body)
+			code := p.repeat(ctx, tries, url, body)
 			mu.Lock()
 			defer mu.Unlock()
 			codes[code]++
@@ -130,9 +149,9 @@ func (p *limited) send(ctx context.Context, n, tries int, body string) map[int]i
 }
 
 // repeat repeats a request after an answer with Retry-After, like an API server's client.
-func (p *limited) repeat(ctx context.Context, tries int, body string) (code int) {
+func (p *limited) repeat(ctx context.Context, tries int, url, body string) (code int) {
 	for range tries {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.mutate+"?timeout=30s", strings.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"?timeout=30s", strings.NewReader(body))
 		if err != nil {
 			return 0
 		}
@@ -188,6 +207,8 @@ func survive(t *testing.T, limit int64) (peak int64) {
 	}
 	ordinary := podReview(`{"containers":[{"name":"c","image":"i","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}`)
 	escapes := podReview(`{"containers":[{"name":"c","image":"i","args":["` + strings.Repeat(`\u003c`, 3<<19) + `"]}]}`)
+	const connect = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CONNECT","namespace":"ns","name":"terms",
+		"kind":{"version":"v1","kind":"PodExecOptions"},"resource":{"version":"v1","resource":"pods"},"subResource":"exec","object":{"kind":"PodExecOptions","apiVersion":"v1"}}}`
 	for _, c := range []struct {
 		name     string
 		n, tries int
@@ -201,10 +222,15 @@ func survive(t *testing.T, limit int64) (peak int64) {
 		{"3.1 MB of tolerations at once", 64, 1, podReview(listOf("tolerations", "{}", 1_030_000))},
 		{"what is just small enough at once", 64, 1, podReview(listOf("containers", "{}", 120_000))},
 		{"pods of 2.9 MiB at once", 40, 60, ordinary},
+		{"exec in a pod of 33 MB at once", 64, 60, connect},
 		{"one more pod", 1, 1, ordinary},
 	} {
 		start := time.Now()
-		codes := p.send(ctx, c.n, c.tries, c.body)
+		url := p.mutate
+		if c.body == connect {
+			url = p.validate
+		}
+		codes := p.send(ctx, c.n, c.tries, url, c.body)
 		t.Logf("%-34s %v in %v; the most memory so far is %d bytes", c.name, codes, time.Since(start).Round(10*time.Millisecond), p.peak())
 		if codes[http.StatusOK] == 0 || codes[http.StatusOK]+codes[http.StatusTooManyRequests]+codes[http.StatusServiceUnavailable] != c.n {
 			t.Errorf("%s: got the codes %v, want 200, and 429 where there is no room, or 503 where there is no time", c.name, codes)
@@ -221,7 +247,7 @@ func survive(t *testing.T, limit int64) (peak int64) {
 		attack(ctx, t, p)
 		t.Logf("%-34s the most memory so far is %d bytes", name, p.peak())
 		p.mustRun(t, name)
-		if codes := p.send(ctx, 4, 10, ordinary); codes[http.StatusOK] != 4 {
+		if codes := p.send(ctx, 4, 10, p.mutate, ordinary); codes[http.StatusOK] != 4 {
 			t.Errorf("%s: got the codes %v afterwards, want 200", name, codes)
 		}
 	}
