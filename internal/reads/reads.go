@@ -10,14 +10,17 @@ import (
 // ErrTooLarge is returned for a list that needs more memory than one request may have. A shorter list may fit.
 var ErrTooLarge = errors.New("what the API server answers needs more memory than one request may have")
 
+// ErrHeld is returned if other requests hold the memory for what is read.
+var ErrHeld = errors.New("too many bytes of requests are held")
+
 // Account holds memory until a decision ends. Its methods may be called by several goroutines.
 type Account interface {
 	// Hold holds n bytes more, or what is left of the memory that one decision may have. It waits a moment for memory that
-	// others hold, and returns an error if they keep it, or if ctx ends.
+	// others hold, and returns ErrHeld if they keep it, or if ctx ends.
 	Hold(ctx context.Context, n int64) error
 	// Add is Hold for an answer that must be read, because the request changed something. It does not wait.
 	Add(n int64)
-	// Turn waits a moment until no other answer is read for which memory is held part by part, and returns an error if it
+	// Turn waits a moment until no other answer is read for which memory is held part by part, and returns ErrHeld if it
 	// does not come. Without it, each of several answers would hold what the others wait for.
 	Turn(ctx context.Context) (end func(), err error)
 	// Fits reports whether one decision may have n bytes more.
@@ -49,9 +52,33 @@ func Scope(ctx context.Context) (scoped context.Context, end func()) {
 	return NewContext(ctx, a), end
 }
 
-// Without returns a context whose reads hold no memory. It is for work that several requests share, none of which may wait for
-// memory on behalf of the others, and that reads objects of administrators.
-func Without(ctx context.Context) context.Context { return NewContext(ctx, nil) }
+// Without returns a context whose reads hold no memory, except within a Scope. It is for work that several requests share, none of
+// which should wait for memory on behalf of the others, and that reads objects of administrators.
+func Without(ctx context.Context) context.Context {
+	a := accountOf(ctx)
+	if a == nil {
+		return ctx
+	}
+	return NewContext(ctx, Detached(a.Open))
+}
+
+// Detached is an account that holds nothing. It opens accounts that do.
+type Detached func() (account Account, end func())
+
+// Hold implements Account.
+func (Detached) Hold(context.Context, int64) error { return nil }
+
+// Add implements Account.
+func (Detached) Add(int64) {}
+
+// Turn implements Account.
+func (Detached) Turn(context.Context) (end func(), err error) { return func() {}, nil }
+
+// Fits implements Account.
+func (Detached) Fits(int64) bool { return true }
+
+// Open implements Account.
+func (d Detached) Open() (account Account, end func()) { return d() }
 
 // Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.
 func Hold(ctx context.Context, n int64) error {

@@ -2,6 +2,7 @@ package reads
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +25,9 @@ const (
 	maxAnswer = 16 << 20
 	// firstBytes is the length of an answer for which memory is held once, when it has been read.
 	firstBytes = 64 << 10
-	// textShare is the memory of an answer for each byte of its text: this package reads the text, and client-go copies it
-	// into a buffer that grows.
-	textShare = 3
+	// textShare is the memory of an answer for each byte of its text: this package reads the text, client-go copies it into a
+	// buffer that grows, and decoders copy it again.
+	textShare = 4
 
 	// turnTime is how long an answer for which memory is held part by part may take. It is the time in which the body of a
 	// request has to arrive.
@@ -113,8 +114,9 @@ func (r *reading) readText(ctx context.Context) error {
 			r.broken = strings.NewReader("")
 			return nil
 		case err != nil:
-			r.broken = failing{err}
-			return nil //nolint:nilerr // client-go gets the error after the text
+			// HTTP/2 does not return the cause.
+			r.broken = failing{cmp.Or(context.Cause(ctx), err)}
+			return nil
 		case r.text.Len() >= maxAnswer:
 			return ErrTooLarge
 		}

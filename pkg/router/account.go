@@ -2,15 +2,10 @@ package router
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"time"
 
 	"github.com/postern-dev/postern/internal/reads"
 )
-
-// errHeld is returned if other requests hold the memory for an object that is read.
-var errHeld = errors.New("too many bytes of requests are held")
 
 // account holds the memory of the objects that a decision reads from API servers. It counts against the class of the request.
 type account struct {
@@ -47,21 +42,13 @@ func (r *Router) newAccount(isSystem bool, held int64) *account {
 // does, so that no user can store an object with which a request is never decided.
 func (a *account) Hold(ctx context.Context, n int64) error {
 	claim := a.claim(n)
-	ok := a.router.memory.take(ctx, a.class, a.ceiling, claim)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !ok {
-		a.lacked = true
-	}
-	return a.settle(n, claim, ok)
+	return a.settle(n, claim, claim == 0 || a.router.memory.take(ctx, a.class, a.ceiling, claim))
 }
 
 // Add implements reads.Account.
 func (a *account) Add(n int64) {
 	claim := a.claim(n)
 	a.router.memory.add(a.class, claim)
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	_ = a.settle(n, claim, true)
 }
 
@@ -82,45 +69,40 @@ func (a *account) claim(n int64) int64 {
 	return claim
 }
 
-// settle notes what became of a claim. The lock is held.
+// settle notes what became of a claim: whether its bytes were taken.
 func (a *account) settle(n, claim int64, ok bool) error {
-	switch {
-	case ok && !a.ended:
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ok && !a.ended {
 		a.taken += claim
 		a.router.metrics.holds(claim)
 		return nil
-	case ok:
-		a.router.memory.give(a.class, claim)
 	}
+	a.claimed -= claim
+	if ok {
+		a.router.memory.give(a.class, claim)
+		return nil
+	}
+	a.lacked = true
 	if !a.ended {
 		a.needed -= n
 		a.needs -= n
 	}
-	a.claimed -= claim
-	if !ok {
-		return errHeld
-	}
-	return nil
+	return reads.ErrHeld
 }
 
 // Turn implements reads.Account.
 func (a *account) Turn(ctx context.Context) (end func(), err error) {
-	turn := a.router.turns[a.class]
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-timer.C:
-	case <-ctx.Done():
+	if a.router.turns.take(ctx, a.class, 1, 1) {
+		return func() { a.router.turns.give(a.class, 1) }, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lacked = true
-	return nil, errHeld
+	return nil, reads.ErrHeld
 }
 
-// Fits implements reads.Account.
+// Fits implements reads.Account. It compares with the whole limit, so that a request that takes all of it can read lists.
 func (a *account) Fits(n int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,20 +144,8 @@ func (a *account) hasLacked() bool {
 // Background returns a context for the work of services that belongs to no request. What it reads within a reads.Scope counts
 // as memory of a request that is not of the system. Other reads do not count, because nothing tells when they end.
 func (r *Router) Background(ctx context.Context) context.Context {
-	return reads.NewContext(ctx, background{r})
-}
-
-// background is the account of work that belongs to no request.
-type background struct{ router *Router }
-
-// Hold, Add, Turn and Fits implement reads.Account.
-func (background) Hold(context.Context, int64) error            { return nil }
-func (background) Add(int64)                                    {}
-func (background) Turn(context.Context) (end func(), err error) { return func() {}, nil }
-func (background) Fits(int64) bool                              { return true }
-
-// Open implements reads.Account.
-func (b background) Open() (reads.Account, func()) {
-	a := b.router.newAccount(false, 0)
-	return a, a.end
+	return reads.NewContext(ctx, reads.Detached(func() (reads.Account, func()) {
+		a := r.newAccount(false, 0)
+		return a, a.end
+	}))
 }

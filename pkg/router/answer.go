@@ -80,7 +80,7 @@ func (h *half) write(w http.ResponseWriter, body []byte) error {
 	return nil
 }
 
-// reject answers a request that reached no AdmitFunc, or whose answer does not fit in memory.
+// reject answers a request that reached no AdmitFunc, or for which there was no memory.
 func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Time, err error) {
 	var rej *rejection
 	if !errors.As(err, &rej) {

@@ -79,7 +79,8 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if resp, err = finish(resp, about.uid, h.phase); err != nil {
 			held.release()
 			if held.reads != nil && held.reads.hasLacked() {
-				err = tooMany("too_many_bytes", errHeld.Error())
+				klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
+				err = tooMany("too_many_bytes", reads.ErrHeld.Error())
 			}
 		}
 	}

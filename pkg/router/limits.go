@@ -9,8 +9,8 @@ type Limits struct {
 	// reserved for system requests. 0 means no limit.
 	Requests int
 	// Bytes is how much memory requests may use at a time: a quarter for their
-	// bodies, envelopes and answers, the rest for their decoded objects. 0 means no
-	// limit.
+	// bodies, envelopes and answers, the rest for their decoded objects and for what
+	// is read to decide them. 0 means no limit.
 	Bytes int64
 	// ReadTimeout is how long reading the body of a request may take, and writing a
 	// large answer. 0 means 5 seconds.

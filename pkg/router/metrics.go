@@ -63,7 +63,7 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	}
 	m := &Metrics{
 		inFlightLimit: gauge("requests_in_flight_limit", "Requests that may be decided at a time, or 0 for no limit."),
-		bytes:         gauge("bytes_in_flight", "Bytes of memory that are set aside for requests: for their bodies, and for what they are decoded into."),
+		bytes:         gauge("bytes_in_flight", "Bytes of memory that are set aside for requests: for their bodies, for what they are decoded into, and for what is read to decide them."),
 		bytesLimit:    gauge("bytes_in_flight_limit", "Bytes of memory that may be set aside for requests at a time, or 0 for no limit."),
 		requests: counter("requests_total", "Requests by service, phase, operation, HTTP code and verdict (allowed, denied, failed, rejected).",
 			"service", "phase", "operation", "code", "verdict"),

@@ -32,8 +32,8 @@ type Router struct {
 	// bodies bounds the memory of bodies, envelopes and answers. memory bounds the
 	// memory of decisions.
 	bodies, memory *budget
-	// turns has a place for each class of requests, for the one that reads a large answer of an API server.
-	turns map[string]chan struct{}
+	// turns has one item for each class of requests, for the one that reads a large answer of an API server.
+	turns *budget
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter
@@ -45,7 +45,7 @@ type Router struct {
 // service can never work, or if two services have the same path or configuration
 // name.
 func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, error) {
-	r := &Router{halves: map[string]*half{}, metrics: m, turns: map[string]chan struct{}{systemClass: make(chan struct{}, 1), ordinaryClass: make(chan struct{}, 1)}}
+	r := &Router{halves: map[string]*half{}, metrics: m, turns: newBudget(2)}
 	for _, set := range options {
 		set(r)
 	}
