@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/postern-dev/postern/internal/reads"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -53,6 +55,10 @@ func (a *Account) dead(ctx context.Context, account *quotav1alpha1.FleetAllowanc
 			continue
 		}
 		uid, version, err := a.workloads.Stored(ctx, p)
+		if errors.Is(err, reads.ErrHeld) {
+			// Users may choose how large it is. It must not keep the others charged.
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("looking for %s %s/%s: %w", p.Resource, p.Namespace, p.Name, err)
 		}

@@ -77,7 +77,7 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 	}
 	now, mine := k.clock.Now(), map[string]bool{}
 	known := recordOf(pod)
-	recorded, err := write(ctx, k.client.Pods(pod.Namespace), pod, claim(gates, k.firstTried(pod), now, mine))
+	recorded, err := k.write(ctx, pod, claim(gates, k.firstTried(pod), now, mine))
 	if err != nil {
 		if !errors.Is(err, errGone) {
 			k.remember(pod)
@@ -178,7 +178,7 @@ func (k *keeper) markPrepared(ctx context.Context, pod *corev1.Pod, answered map
 	if len(answered) == 0 {
 		return
 	}
-	if _, err := write(ctx, k.client.Pods(pod.Namespace), pod, prepared(answered, now)); err != nil && !errors.Is(err, errGone) {
+	if _, err := k.write(ctx, pod, prepared(answered, now)); err != nil && !errors.Is(err, errGone) {
 		klog.FromContext(ctx).Error(err, "Could not record the answer to a request to prepare, so it is sent again", "pod", klog.KObj(pod))
 	}
 }

@@ -21,6 +21,8 @@ import (
 const (
 	// conflicts is how often a write is repeated. The kubelet writes the status of a pod at any time.
 	conflicts = 5
+	// maxPatching is how many pods are changed at a time.
+	maxPatching = 2
 	// maxAhead is how far the clock of another replica may be ahead.
 	maxAhead = time.Minute
 )
@@ -54,13 +56,13 @@ func recordOf(pod *corev1.Pod) entries {
 
 // write changes the record of a pod. The first of several replicas wins: the patch contains the resource version that the
 // change is based on. change returns false if there is nothing to write, and may be called again with a newer record.
-func write(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
+func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
 	for range conflicts {
 		r := recordOf(pod)
 		if !change(r) {
 			return pod, nil
 		}
-		patched, err := patch(ctx, pods, pod, r)
+		patched, err := k.patch(ctx, pod, r)
 		switch {
 		case err == nil:
 			return patched, nil
@@ -71,7 +73,7 @@ func write(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 		case !apierrors.IsConflict(err):
 			return nil, fmt.Errorf("writing the annotation %s of the pod: %w", deletionv1alpha1.WaitingAnnotation, err)
 		}
-		if pod, err = get(ctx, pods, pod.Name, pod.UID); err != nil {
+		if pod, err = get(ctx, k.client.Pods(pod.Namespace), pod.Name, pod.UID); err != nil {
 			return nil, err
 		}
 	}
@@ -99,10 +101,13 @@ func get(ctx context.Context, pods typedcorev1.PodInterface, name string, uid ty
 func slim(pod *corev1.Pod) *corev1.Pod {
 	pod.ManagedFields = nil
 	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions}
 	return pod
 }
 
-func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
+// patch writes the record of a pod, and returns the changed pod. Only maxPatching patches are written at a time, because the API
+// server answers with the whole pod, and the memory for an answer to a change is not waited for.
+func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
 	value, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the record: %w", err)
@@ -113,9 +118,15 @@ func patch(ctx context.Context, pods typedcorev1.PodInterface, pod *corev1.Pod, 
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
+	select {
+	case k.patching <- struct{}{}:
+		defer func() { <-k.patching }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	ctx, end := reads.Scope(ctx)
 	defer end()
-	patched, err := pods.Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+	patched, err := k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package deletiongate
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,16 +12,17 @@ import (
 
 // TestAPodIsSlim covers the pods that wait for backends: their authors choose how large the rest of them is.
 func TestAPodIsSlim(t *testing.T) {
-	pods := fake.NewClientset(&corev1.Pod{
+	client := fake.NewClientset(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{NodeName: "node-1", Affinity: &corev1.Affinity{}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
-	}).CoreV1().Pods("shop")
-	pod, err := get(t.Context(), pods, "web", "")
+	}).CoreV1()
+	pod, err := get(t.Context(), client.Pods("shop"), "web", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	patched, err := patch(t.Context(), pods, pod, entries{})
+	k := &keeper{client: client, patching: make(chan struct{}, 1)}
+	patched, err := k.patch(t.Context(), pod, entries{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,5 +30,11 @@ func TestAPodIsSlim(t *testing.T) {
 		if got.Spec.Affinity != nil || got.Spec.NodeName != "node-1" || got.Labels["app"] != "web" || got.Status.Phase != corev1.PodRunning {
 			t.Errorf("Got %+v", got)
 		}
+	}
+	k.patching <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := k.patch(ctx, pod, entries{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Got the error %v while others are being changed", err)
 	}
 }

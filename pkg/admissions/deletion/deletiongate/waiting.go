@@ -111,8 +111,7 @@ func (w *waiting) look(ctx context.Context, id key) {
 }
 
 func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
-	pods := w.keeper.client.Pods(id.namespace)
-	pod, err := get(ctx, pods, id.name, id.uid)
+	pod, err := get(ctx, w.keeper.client.Pods(id.namespace), id.name, id.uid)
 	if errors.Is(err, errGone) {
 		return true, nil, nil
 	}
@@ -128,7 +127,7 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 		return errors.Is(err, errGone), gates, err
 	}
 	written := false
-	_, err = write(ctx, pods, pod, func(r entries) bool {
+	_, err = w.keeper.write(ctx, pod, func(r entries) bool {
 		written = opened(gates, w.keeper.clock.Now())(r)
 		return written
 	})

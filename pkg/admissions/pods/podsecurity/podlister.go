@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pageSize is the number of pods per page of a list. A page that takes too much memory is read as smaller ones, with
-	// one of shrink pods.
+	// pageSize is the largest number of pods per page of a list. A page that takes too much memory is read again with one of
+	// shrink pods.
 	pageSize = 100
 	shrink   = 10
 )
@@ -57,6 +57,7 @@ func (l *podLister) ListPods(ctx context.Context, namespace string) ([]*corev1.P
 			return nil, err
 		}
 		pods = append(pods, page...)
+		options.Limit = min(options.Limit*shrink, pageSize)
 		if options.Continue = next; next == "" {
 			return pods, nil
 		}
@@ -81,6 +82,7 @@ func (l *podLister) page(ctx context.Context, namespace string, options metav1.L
 	if err != nil {
 		return nil, "", err
 	}
+	kept := int64(0)
 	for i := range page.Items {
 		pod := page.Items[i]
 		trim(&pod)
@@ -88,15 +90,17 @@ func (l *podLister) page(ctx context.Context, namespace string, options metav1.L
 		if err != nil {
 			return nil, "", err
 		}
-		err = reads.Hold(ctx, footprint.WithSpare(footprint.OfProtobuf(text, reflect.TypeFor[corev1.Pod]())))
-		switch {
-		case errors.Is(err, reads.ErrTooLarge):
-			// Smaller pages would not help.
-			return nil, "", errTooMany
-		case err != nil:
-			return nil, "", err
-		}
+		kept += footprint.OfProtobuf(text, reflect.TypeFor[corev1.Pod]())
 		pods = append(pods, &pod)
+	}
+	end()
+	err = reads.Hold(ctx, footprint.WithSpare(kept))
+	switch {
+	case errors.Is(err, reads.ErrTooLarge):
+		// Smaller pages would not help.
+		return nil, "", errTooMany
+	case err != nil:
+		return nil, "", err
 	}
 	return pods, page.Continue, nil
 }

@@ -150,9 +150,7 @@ func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 	number, bytes := 0, 0
 	options := metav1.ListOptions{Limit: firstPage}
 	for {
-		reading, end := reads.Scope(limited)
-		page, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(reading, options)
-		end()
+		p, err := readPage(limited, client, claim, pod, options)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)
@@ -161,13 +159,11 @@ func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 			klog.FromContext(ctx).V(2).Info("A ResourceClaim for a pod is charged, because the others could not be listed", "claims", number, "err", err)
 			return false, nil
 		}
-		for i := range page.Items {
-			if isBefore(&page.Items[i], claim, pod) {
-				return false, nil
-			}
-			number, bytes = number+1, bytes+page.Items[i].Size()
+		if p.hasOlder {
+			return false, nil
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		number, bytes = number+p.number, bytes+p.bytes
+		if options.Continue = p.next; options.Continue == "" {
 			return true, nil
 		}
 		if number >= maxSiblings || bytes > maxBytes {
@@ -176,6 +172,29 @@ func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 		}
 		options.Limit = min(2*options.Limit, lastPage, int64(maxSiblings-number))
 	}
+}
+
+// page is what matters of a page of the claims of a namespace.
+type page struct {
+	number, bytes int
+	// hasOlder is true if one of them was made for the pod before the claim.
+	hasOlder bool
+	next     string
+}
+
+func readPage(ctx context.Context, client kubernetes.Interface, claim metav1.Object, pod types.UID, options metav1.ListOptions) (p page, err error) {
+	ctx, end := reads.Scope(ctx)
+	defer end()
+	list, err := client.ResourceV1().ResourceClaims(claim.GetNamespace()).List(ctx, options)
+	if err != nil {
+		return p, err
+	}
+	p.next = list.Continue
+	for i := range list.Items {
+		p.number, p.bytes = p.number+1, p.bytes+list.Items[i].Size()
+		p.hasOlder = p.hasOlder || isBefore(&list.Items[i], claim, pod)
+	}
+	return p, nil
 }
 
 // isBefore reports whether another claim was made for the pod before this one.

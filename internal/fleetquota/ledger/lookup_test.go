@@ -1,0 +1,56 @@
+package ledger_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/internal/fleetquota/ledger"
+	"github.com/postern-dev/postern/internal/reads"
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+)
+
+// unread is a cluster in which one object is so large that there is no memory to read it.
+type unread struct {
+	*site
+	uid types.UID
+}
+
+// Stored implements ledger.Workloads.
+func (u unread) Stored(_ context.Context, p *quotav1alpha1.Pending) (types.UID, string, error) {
+	if p.UID == u.uid {
+		return "", "", fmt.Errorf("reading an answer of the API server: %w", reads.ErrHeld)
+	}
+	return "", "", nil
+}
+
+// TestAnObjectThatCannotBeRead covers requests that were not stored. They are charged no longer than their time-out, also if
+// another one cannot be looked up.
+func TestAnObjectThatCannotBeRead(t *testing.T) {
+	s, now := siteOf(hubOf(), "east"), time.Now()
+	replica := ledger.NewAccount(quotaName, s, s.hub, unread{s, "one"}, ledger.Options{
+		Cluster: s.name, Step: 0.1, Heartbeat: 30 * time.Second, PendingTimeout: time.Minute, Now: func() time.Time { return now },
+		Pause: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+	})
+	for _, uid := range []types.UID{"one", "two"} {
+		demand := &ledger.Demand{Pending: quotav1alpha1.Pending{Request: uid + "@1", Resource: "jobs", UID: uid, Usage: cpus(1)}}
+		if err := replica.Claim(t.Context(), []*ledger.Demand{demand}); err != nil {
+			t.Fatal(err)
+		}
+		if rest, _, err := replica.Decide(t.Context(), []*ledger.Demand{demand}); err != nil || len(rest) > 0 {
+			t.Fatalf("Got %d demands and the error %v", len(rest), err)
+		}
+	}
+	for range 2 {
+		if err := replica.Recount(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(2 * time.Minute)
+	}
+	if got := s.account.Status.Pending; len(got) != 1 || got[0].UID != "one" {
+		t.Errorf("Got %+v, want the request that cannot be looked up", got)
+	}
+}
