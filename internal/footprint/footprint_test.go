@@ -306,11 +306,7 @@ func BenchmarkOf(b *testing.B) {
 }
 
 func BenchmarkOfProtobuf(b *testing.B) {
-	list := corev1.PodList{Items: repeated(1_000, ordinaryPod())}
-	data, err := list.Marshal()
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := thousandPods(b)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		footprint.OfProtobuf(data, reflect.TypeFor[corev1.PodList]())
@@ -319,15 +315,22 @@ func BenchmarkOfProtobuf(b *testing.B) {
 
 // BenchmarkDecoding is what BenchmarkOfProtobuf compares with.
 func BenchmarkDecoding(b *testing.B) {
-	list := corev1.PodList{Items: repeated(1_000, ordinaryPod())}
-	data, err := list.Marshal()
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := thousandPods(b)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		if err := (&corev1.PodList{}).Unmarshal(data); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// thousandPods returns a list of ordinary pods in protobuf.
+func thousandPods(b *testing.B) []byte {
+	b.Helper()
+	list := corev1.PodList{Items: repeated(1_000, ordinaryPod())}
+	data, err := list.Marshal()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return data
 }

@@ -14,13 +14,12 @@ import (
 )
 
 // tally is an account without a limit.
-type tally struct{ held int64 }
+type tally struct {
+	reads.Detached
+	held int64
+}
 
 func (a *tally) Hold(_ context.Context, n int64) error { a.held += n; return nil }
-func (a *tally) Add(n int64)                           { a.held += n }
-func (a *tally) Turn(context.Context) (func(), error)  { return func() {}, nil }
-func (a *tally) Fits(int64) bool                       { return true }
-func (a *tally) Open() (reads.Account, func())         { return a, func() {} }
 
 // TestClientsHoldWhatTheyRead covers both clients, so that what plugins read is part of the memory of their request.
 func TestClientsHoldWhatTheyRead(t *testing.T) {

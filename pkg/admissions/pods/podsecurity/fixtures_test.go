@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,17 +36,8 @@ const (
 
 func fixtures(t *testing.T) []fixture {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/pod-security-admission").Output()
-	if err != nil {
-		t.Fatalf("Finding the library: %v", err)
-	}
-	testdata := filepath.Join(strings.TrimSpace(string(dir)), "test", "testdata")
-	files, err := filepath.Glob(filepath.Join(testdata, "*", "*", "*", "*.yaml"))
-	if err != nil || len(files) < minFixtures {
-		t.Fatalf("Got %d fixtures in %s (error %v), want %d at least", len(files), testdata, err, minFixtures)
-	}
 	var out []fixture
-	for _, file := range files {
+	for _, file := range podsecurity.FixtureFiles(t, "*", minFixtures) {
 		verdict := filepath.Dir(file)
 		version := filepath.Dir(verdict)
 		f := fixture{file, filepath.Base(filepath.Dir(version)), filepath.Base(version), filepath.Base(verdict) == "pass"}

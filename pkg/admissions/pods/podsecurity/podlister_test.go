@@ -56,13 +56,12 @@ func TestAllPagesAreListed(t *testing.T) {
 
 // purse is an account of a fixed size.
 type purse struct {
+	reads.Detached
 	size, held int64
 	ended      int
 }
 
 func (p *purse) Hold(_ context.Context, n int64) error { p.held += n; return nil }
-func (p *purse) Add(n int64)                           { p.held += n }
-func (p *purse) Turn(context.Context) (func(), error)  { return func() {}, nil }
 func (p *purse) Fits(n int64) bool                     { return p.held+n <= p.size }
 func (p *purse) Open() (reads.Account, func())         { return &purse{size: p.size}, func() { p.ended++ } }
 
@@ -125,21 +124,29 @@ func TestOneNamespaceIsListedAtATime(t *testing.T) {
 	})
 }
 
+// FixtureFiles returns the pods of the library's own tests for versions that match a pattern, of which there are least or more.
+// Their folders are the level, the version, and pass or fail.
+func FixtureFiles(t *testing.T, versions string, least int) []string {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/pod-security-admission").Output()
+	if err != nil {
+		t.Fatalf("Finding the library: %v", err)
+	}
+	testdata := filepath.Join(strings.TrimSpace(string(dir)), "test", "testdata")
+	files, err := filepath.Glob(filepath.Join(testdata, "*", versions, "*", "*.yaml"))
+	if err != nil || len(files) < least {
+		t.Fatalf("Got %d fixtures in %s (error %v), want %d at least", len(files), testdata, err, least)
+	}
+	return files
+}
+
 // TestTrim compares what the checks of the library say of its own fixtures with and without the fields that are removed.
 func TestTrim(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/pod-security-admission").Output()
-	if err != nil {
-		t.Fatalf("Finding the library: %v", err)
-	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "test", "testdata", "*", "v1.3[0-9]", "*", "*.yaml"))
-	if err != nil || len(files) < 1000 {
-		t.Fatalf("Got %d fixtures and the error %v", len(files), err)
-	}
-	for _, file := range files {
+	for _, file := range FixtureFiles(t, "v1.3[0-9]", 1000) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
