@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -12,37 +13,79 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/dynamic/dynamiclister"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/pages"
 )
 
-// customInformers are informers of resources that the CustomResourceDefinitions of the installer define. A process
-// whose cluster lacks one of them says so and is not ready, and becomes ready when it is applied.
+// customInformers are informers of untyped objects. They implement dynamicinformer.DynamicSharedInformerFactory with informers
+// that list page by page.
 type customInformers struct {
-	dynamicinformer.DynamicSharedInformerFactory
-	// optional means that a missing definition is no error.
+	client dynamic.Interface
+	// optional means that a missing definition is no error: until it is applied, its informer is synced and has no object.
+	// Otherwise a process whose cluster lacks a definition says so and is not ready, and becomes ready when it is applied. Informers
+	// ask again at least every minute.
 	optional bool
+	tasks    sync.WaitGroup
 
-	mu      sync.Mutex
-	missing []schema.GroupResource
+	mu        sync.Mutex
+	informers map[schema.GroupVersionResource]*customInformer
+	ended     bool
+	missing   []schema.GroupResource
 }
 
+// customInformer implements informers.GenericInformer.
+type customInformer struct {
+	cache.SharedIndexInformer
+
+	gvr     schema.GroupVersionResource
+	started bool
+}
+
+// Informer implements informers.GenericInformer.
+func (i *customInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
+
+// Lister implements informers.GenericInformer.
+func (i *customInformer) Lister() cache.GenericLister {
+	return dynamiclister.NewRuntimeObjectShim(dynamiclister.New(i.GetIndexer(), i.gvr))
+}
+
+// newCustomInformers returns informers of resources that the CustomResourceDefinitions of the installer define.
 func newCustomInformers(client dynamic.Interface) *customInformers {
-	return &customInformers{DynamicSharedInformerFactory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0)}
+	return &customInformers{client: client, informers: map[schema.GroupVersionResource]*customInformer{}}
 }
 
-// newOptionalInformers returns informers of resources whose definitions may be missing. While a definition is missing,
-// its informer is synced and has no object. The informer asks again at least every minute.
+// newOptionalInformers returns informers of resources whose definitions may be missing.
 func newOptionalInformers(client dynamic.Interface) *customInformers {
-	return &customInformers{DynamicSharedInformerFactory: dynamicinformer.NewDynamicSharedInformerFactory(tolerantClient{client}, 0), optional: true}
+	c := newCustomInformers(client)
+	c.optional = true
+	return c
 }
 
 // ForResource implements dynamicinformer.DynamicSharedInformerFactory. Plugins call it before the informers start.
 func (c *customInformers) ForResource(gvr schema.GroupVersionResource) informers.GenericInformer {
-	informer := c.DynamicSharedInformerFactory.ForResource(gvr)
-	err := informer.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, ok := c.informers[gvr]
+	if !ok {
+		i = &customInformer{c.newInformer(gvr), gvr, false}
+		c.informers[gvr] = i
+	}
+	return i
+}
+
+func (c *customInformers) newInformer(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+	var client pages.Client[*unstructured.UnstructuredList] = c.client.Resource(gvr)
+	if c.optional {
+		client = tolerantClient{client}
+	}
+	informer := pages.NewInformer(client, c.client, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, ObjectDescription: gvr.String(),
+	})
+	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !apierrors.IsNotFound(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
@@ -55,6 +98,39 @@ func (c *customInformers) ForResource(gvr schema.GroupVersionResource) informers
 		klog.Background().Error(err, "Could not watch for missing definitions", "resource", gvr)
 	}
 	return informer
+}
+
+// Start implements dynamicinformer.DynamicSharedInformerFactory.
+func (c *customInformers) Start(stop <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range c.informers {
+		if !i.started && !c.ended {
+			i.started = true
+			c.tasks.Go(func() { i.Run(stop) })
+		}
+	}
+}
+
+// WaitForCacheSync implements dynamicinformer.DynamicSharedInformerFactory.
+func (c *customInformers) WaitForCacheSync(stop <-chan struct{}) map[schema.GroupVersionResource]bool {
+	c.mu.Lock()
+	known := maps.Clone(c.informers)
+	maps.DeleteFunc(known, func(_ schema.GroupVersionResource, i *customInformer) bool { return !i.started })
+	c.mu.Unlock()
+	out := map[schema.GroupVersionResource]bool{}
+	for gvr, i := range known {
+		out[gvr] = cache.WaitForCacheSync(stop, i.HasSynced)
+	}
+	return out
+}
+
+// Shutdown implements dynamicinformer.DynamicSharedInformerFactory.
+func (c *customInformers) Shutdown() {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.tasks.Wait()
 }
 
 // lacks records a missing resource. It returns false for one that is recorded already.
@@ -93,31 +169,13 @@ func (c *customInformers) explain(err error) error {
 }
 
 // tolerantClient lists no object of a resource that the API server does not serve.
-type tolerantClient struct{ dynamic.Interface }
-
-// IsWatchListSemanticsUnSupported makes informers list before they watch.
-func (tolerantClient) IsWatchListSemanticsUnSupported() bool { return true }
-
-// Resource implements dynamic.Interface.
-func (c tolerantClient) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	return tolerantResource{c.Interface.Resource(gvr)}
+type tolerantClient struct {
+	pages.Client[*unstructured.UnstructuredList]
 }
 
-type tolerantResource struct {
-	dynamic.NamespaceableResourceInterface
-}
-
-// Namespace implements dynamic.NamespaceableResourceInterface. Informers of all namespaces pass an empty name.
-func (r tolerantResource) Namespace(name string) dynamic.ResourceInterface {
-	if name == "" {
-		return r
-	}
-	return r.NamespaceableResourceInterface.Namespace(name)
-}
-
-// List implements dynamic.ResourceInterface.
-func (r tolerantResource) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	list, err := r.NamespaceableResourceInterface.List(ctx, opts)
+// List implements pages.Client.
+func (c tolerantClient) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list, err := c.Client.List(ctx, options)
 	if apierrors.IsNotFound(err) {
 		return &unstructured.UnstructuredList{}, nil
 	}

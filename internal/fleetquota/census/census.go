@@ -96,7 +96,7 @@ func (c *Census) Count(spec *quotav1alpha1.FleetAllowanceSpec, asked map[types.U
 			// This is the declared usage: a request that enlarged the object was charged the difference to it.
 			found := ledger.Counted{ResourceVersion: e.ResourceVersion}
 			if in && c.coveredBy(e) == nil {
-				found.Usage = quota.Mask(e.usage, limited)
+				found.Usage = e.masked(limited)
 			}
 			out.Objects[e.UID] = found
 		}

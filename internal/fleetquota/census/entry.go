@@ -6,11 +6,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/names"
 )
 
 // entry is the cached form of an object.
@@ -18,8 +18,8 @@ type entry struct {
 	metav1.ObjectMeta
 
 	kind *workload.Kind
-	// usage, spare, covers and fixed are the fields of workload.Workload.
-	usage, spare  corev1.ResourceList
+	// amounts, covers and fixed are fields of workload.Workload.
+	amounts
 	covers, fixed bool
 	// ends is the time at which a terminating pod should be gone. From then on its usage is zero.
 	ends time.Time
@@ -39,9 +39,12 @@ func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
 		e := &entry{kind: kind, ObjectMeta: metav1.ObjectMeta{
 			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
 		}}
-		e.owner, e.ownerKind = c.kinds.Owner(u)
+		if owner, ownerKind := c.kinds.Owner(u); owner != nil && names.CanExist(owner.Name) {
+			// A pointer into the list of all owners would keep them.
+			e.owner, e.ownerKind = owner.DeepCopy(), ownerKind
+		}
 		if w, err := c.kinds.Measure(kind, u); err == nil {
-			e.usage, e.spare, e.covers, e.fixed = w.Usage, w.Spare, w.Covers, w.Fixed
+			e.amounts, e.covers, e.fixed = newAmounts(w.Usage, w.Spare), w.Covers, w.Fixed
 		}
 		if grace := u.GetDeletionGracePeriodSeconds(); grace != nil && u.GetDeletionTimestamp() != nil && kind.Resource == "pods" {
 			e.ends = u.GetDeletionTimestamp().Add(time.Duration(*grace) * time.Second)
@@ -55,6 +58,6 @@ func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
 func (e *entry) ended() *entry {
 	out := *e
 	name := generic.ObjectCountQuotaResourceNameFor(e.kind.GroupResource())
-	out.usage = quota.Mask(e.usage, []corev1.ResourceName{name})
+	out.amounts = newAmounts(e.masked([]corev1.ResourceName{name}), nil)
 	return &out
 }

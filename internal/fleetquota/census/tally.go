@@ -80,10 +80,10 @@ func (t *tally) addTo(sum corev1.ResourceList, e *entry, objects bool) {
 		if isCount && !objects {
 			continue
 		}
-		use := e.usage[name]
+		use, spare, _ := e.of(name)
 		if dependents, ok := below[name]; ok && !isCount {
 			rest := dependents.DeepCopy()
-			rest.Sub(e.spare[name])
+			rest.Sub(spare)
 			if rest.Cmp(use) > 0 {
 				use = rest
 			}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/internal/quantities"
 	"github.com/postern-dev/postern/pkg/admissions/pods/initialresources/internal/usage"
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -38,9 +39,13 @@ type recommendation struct {
 	metav1.ObjectMeta
 
 	target workload
-	// amounts are in the unit of usage.Answer, by container.
-	amounts map[string]map[corev1.ResourceName]int64
+	// amounts are by container.
+	amounts map[string]amounts
 }
+
+// amounts are in the unit of usage.Answer. Users choose how many containers a recommendation has, and a map for each of them takes
+// ten times as much memory.
+type amounts struct{ cpu, memory int64 }
 
 func autoscalers() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "autoscaling.k8s.io", Version: "v1", Resource: "verticalpodautoscalers"}
@@ -85,33 +90,44 @@ func read(obj any) (any, error) {
 			schema.FromAPIVersionAndKind(text(u.Object, "spec", "targetRef", "apiVersion"), text(u.Object, "spec", "targetRef", "kind")).GroupKind(),
 			text(u.Object, "spec", "targetRef", "name"),
 		},
-		amounts: map[string]map[corev1.ResourceName]int64{},
+		amounts: map[string]amounts{},
 	}
 	containers, _, _ := unstructured.NestedSlice(u.Object, "status", "recommendation", "containerRecommendations")
 	for _, c := range containers {
 		content, _ := c.(map[string]any)
-		amounts := map[corev1.ResourceName]int64{}
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			if q, err := resource.ParseQuantity(text(content, "target", string(name))); err == nil {
-				amounts[name] = usage.Amount(name, q)
+		amount := func(name corev1.ResourceName) int64 {
+			value := text(content, "target", string(name))
+			// API servers do not parse the quantities of custom resources.
+			if quantities.IsFar(value) {
+				return 0
 			}
+			q, err := resource.ParseQuantity(value)
+			if err != nil {
+				return 0
+			}
+			return usage.Amount(name, q)
 		}
-		r.amounts[text(content, "containerName")] = amounts
+		r.amounts[text(content, "containerName")] = amounts{amount(corev1.ResourceCPU), amount(corev1.ResourceMemory)}
 	}
 	return r, nil
 }
 
 // estimate implements estimator.
 func (r *recommendations) estimate(ctx context.Context, namespace string, pod *corev1.Pod, wants []want) []int64 {
-	amounts := make([]int64, len(wants))
+	out := make([]int64, len(wants))
 	found := r.find(ctx, namespace, pod)
 	if found == nil {
-		return amounts
+		return out
 	}
 	for i, w := range wants {
-		amounts[i] = found.amounts[w.Name][w.resource]
+		switch a := found.amounts[w.Name]; w.resource {
+		case corev1.ResourceCPU:
+			out[i] = a.cpu
+		case corev1.ResourceMemory:
+			out[i] = a.memory
+		}
 	}
-	return amounts
+	return out
 }
 
 // find returns the recommendation for the controller of a pod, or for the controller of that controller.

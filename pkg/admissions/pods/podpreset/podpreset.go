@@ -42,7 +42,7 @@ var Plugin = &admit.Plugin{
 	SideEffects:  true, // Events.
 	Configurable: true,
 	Access: access.Rules{
-		access.Watch("settings.postern.dev", "podpresets"), access.Watch("settings.k8s.io", "podpresets"),
+		access.Lookup("settings.postern.dev", "podpresets"), access.Lookup("settings.k8s.io", "podpresets"),
 		access.To("", "events", "create", "patch"),
 	},
 	New: newHandler,

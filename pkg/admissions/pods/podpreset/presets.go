@@ -8,10 +8,13 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/postern-dev/postern/internal/quantities"
@@ -20,8 +23,13 @@ import (
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
-// maxSelector is the largest number of requirements and values of a selector. Every new pod is compared with all of them.
-const maxSelector = 1000
+const (
+	// maxSelector is the largest number of requirements and values of a selector. Every new pod is compared with all of them.
+	maxSelector = 1000
+	// maxCached is the size in bytes of the largest spec in the cache, encoded as protobuf. A preset that sets the address of a
+	// proxy in two variables has 200 bytes. Memory takes up to 20 times as much.
+	maxCached = 16 << 10
+)
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
 type preset struct {
@@ -30,38 +38,55 @@ type preset struct {
 	// podSize and containerSize are the largest numbers of bytes that the preset adds to a pod and to each of its
 	// containers.
 	podSize, containerSize int
+	// isTooLarge is true for a preset in the cache without its volumes, variables and mounts. Whoever needs them reads the preset
+	// from the API server, within the memory of a request.
+	isTooLarge bool
 	// err is the reason why the selector of the preset cannot be evaluated, or nil.
 	err error
 }
 
 // presets looks up the presets of a namespace.
 type presets struct {
-	// sources are the informers of the API groups. If two presets have the same name, the first source wins.
-	sources []cache.SharedIndexInformer
+	// sources are the API groups. If two presets have the same name, the first source wins.
+	sources []source
+}
+
+// source is an API group with presets.
+type source struct {
+	cache.SharedIndexInformer
+
+	live dynamic.NamespaceableResourceInterface
 }
 
 func newPresets(d admit.Deps, legacy bool) (*presets, error) {
-	all := []informers.GenericInformer{d.CustomInformers.ForResource(settingsv1alpha1.GroupVersionResource())}
-	if legacy {
-		all = append(all, d.OptionalInformers.ForResource(settingsv1alpha1.LegacyGroupVersion().WithResource(settingsv1alpha1.Resource)))
-	}
 	p := &presets{}
-	for _, i := range all {
-		if err := i.Informer().SetTransform(compiled); err != nil {
+	add := func(factory dynamicinformer.DynamicSharedInformerFactory, gvr schema.GroupVersionResource) {
+		p.sources = append(p.sources, source{factory.ForResource(gvr).Informer(), d.Dynamic.Resource(gvr)})
+	}
+	add(d.CustomInformers, settingsv1alpha1.GroupVersionResource())
+	if legacy {
+		add(d.OptionalInformers, settingsv1alpha1.LegacyGroupVersion().WithResource(settingsv1alpha1.Resource))
+	}
+	for _, s := range p.sources {
+		if err := s.SetTransform(compiled); err != nil {
 			return nil, fmt.Errorf("watching presets: %w", err)
 		}
-		p.sources = append(p.sources, i.Informer())
 	}
 	return p, nil
 }
 
-// compiled is the transformation of the informers. It converts presets into their type and compiles their selectors.
+// compiled is the transformation of the informers. It converts presets into their type and compiles their selectors. It omits the
+// spec of a large preset.
 func compiled(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
 	}
-	return compile(u), nil
+	p := compile(u)
+	if p.podSize+p.containerSize > maxCached {
+		p.isTooLarge, p.Spec = true, settingsv1alpha1.PodPresetSpec{}
+	}
+	return p, nil
 }
 
 // compile converts a preset. It records an error in the preset, because a returned error would keep an older version in
@@ -119,11 +144,11 @@ func (e *invalidError) Error() string {
 // modify them.
 func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Set) ([]*preset, error) {
 	var out []*preset
-	for i, source := range p.sources {
-		if !source.HasSynced() {
+	for i, s := range p.sources {
+		if !s.HasSynced() {
 			return nil, errUnsynced
 		}
-		items, err := source.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+		items, err := s.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 		if err != nil {
 			return nil, fmt.Errorf("listing pod presets failed: %w", err)
 		}
@@ -132,11 +157,20 @@ func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Se
 				return nil, fmt.Errorf("filtering pod presets: %w", err)
 			}
 			item, ok := obj.(*preset)
+			if !ok || i > 0 && p.has(p.sources[:i], item) {
+				continue
+			}
+			if item.isTooLarge && item.selects(pod) {
+				if item, err = s.read(ctx, item); err != nil {
+					return nil, err
+				}
+			}
 			switch {
-			case !ok || i > 0 && p.has(p.sources[:i], item):
+			case item == nil:
+				// It was deleted.
 			case item.err != nil:
 				return nil, &invalidError{item}
-			case item.selector.Matches(pod):
+			case item.selects(pod):
 				out = append(out, item)
 			}
 		}
@@ -145,9 +179,24 @@ func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Se
 	return out, nil
 }
 
+// selects reports whether the selector of a preset can be evaluated and matches a pod.
+func (p *preset) selects(pod labels.Set) bool { return p.err == nil && p.selector.Matches(pod) }
+
+// read returns the preset that the API server has now, or nil if it was deleted.
+func (s source) read(ctx context.Context, item *preset) (*preset, error) {
+	u, err := s.live.Namespace(item.Namespace).Get(ctx, item.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading PodPreset %q: %w", item.Name, err)
+	}
+	return compile(u), nil
+}
+
 // has reports whether a source has a preset with the namespace and the name of item.
-func (p *presets) has(sources []cache.SharedIndexInformer, item *preset) bool {
-	return slices.ContainsFunc(sources, func(s cache.SharedIndexInformer) bool {
+func (p *presets) has(sources []source, item *preset) bool {
+	return slices.ContainsFunc(sources, func(s source) bool {
 		_, ok, err := s.GetStore().GetByKey(cache.NewObjectName(item.Namespace, item.Name).String())
 		return ok && err == nil
 	})

@@ -42,7 +42,11 @@ var Plugin = &admit.Plugin{
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		s := &serviceAccount{accounts: newAccounts(d), limitAll: c.LimitSecretReferences}
+		known, err := newAccounts(d)
+		if err != nil {
+			return admit.Handler{}, err
+		}
+		s := &serviceAccount{accounts: known, limitAll: c.LimitSecretReferences}
 		return admit.Handler{Mutate: s.mutate, Validate: s.validate}, nil
 	},
 }

@@ -1,0 +1,164 @@
+// Package pages fills the caches of informers page by page, so that no more than one page of whole objects is in memory.
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/postern-dev/postern/internal/reads"
+)
+
+const (
+	// pageSize is the largest number of objects per page. A page that takes more than pageBytes of memory is read again with
+	// one of shrink objects.
+	pageSize  = 100
+	shrink    = 10
+	pageBytes = 32 << 20
+	// pageTime is the time for which other lists wait for a page. API servers end a request for a list after a minute.
+	pageTime = time.Minute
+)
+
+// reading is held while a page is read. The informers of a process start at the same time.
+var reading = semaphore.NewWeighted(1)
+
+// Client lists and watches the resource of an informer.
+type Client[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// NewInformer returns an informer of the objects of a client. Its transformation is applied to each page of a list before the next
+// one is read. An informer of client-go applies it when the whole list is in memory, unless the API server streams lists. example
+// is an object of the resource, and clientset is the client that c belongs to.
+func NewInformer[L runtime.Object](c Client[L], clientset any, example runtime.Object, options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
+	l := &lister{list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, options) }}
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.all, WatchFuncWithContext: c.Watch}, clientset)
+	i := &informer{cache.NewSharedIndexInformerWithOptions(lw, example, options), l}
+	// An informer that has not started accepts it.
+	_ = i.SetTransform(func(obj any) (any, error) { return obj, nil })
+	return i
+}
+
+type informer struct {
+	cache.SharedIndexInformer
+
+	lister *lister
+}
+
+// SetTransform implements cache.SharedInformer.
+func (i *informer) SetTransform(transform cache.TransformFunc) error {
+	i.lister.transform = transform
+	return i.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
+		if t, ok := obj.(*transformed); ok {
+			return t.value, nil
+		}
+		return transform(obj)
+	})
+}
+
+// transformed is what a cache stores of an object of a list. client-go passes only API objects.
+type transformed struct {
+	metav1.TypeMeta
+	metav1.Object
+
+	value any
+}
+
+// DeepCopyObject implements runtime.Object.
+func (t *transformed) DeepCopyObject() runtime.Object { return t }
+
+// lister lists all objects of a resource.
+type lister struct {
+	list      cache.ListWithContextFunc
+	transform cache.TransformFunc
+}
+
+// all returns all objects after their transformation. It ignores the limit and the resource version of the options: a watch cache
+// answers the requests of informers with a whole list. The pages of a list are of one version, which is at least as fresh.
+func (l *lister) all(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	out := &internalversion.List{}
+	options.Limit, options.ResourceVersion, options.ResourceVersionMatch = pageSize, "", ""
+	for {
+		next, err := l.page(ctx, options, out)
+		switch {
+		case errors.Is(err, reads.ErrTooLarge) && options.Limit > 1:
+			options.Limit = max(1, options.Limit/shrink)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		options.Limit = min(2*options.Limit, pageSize)
+		if options.Continue = next; next == "" {
+			return out, nil
+		}
+	}
+}
+
+// page adds a page to a list, and returns the token of the next one.
+func (l *lister) page(ctx context.Context, options metav1.ListOptions, out *internalversion.List) (next string, err error) {
+	if err := reading.Acquire(ctx, 1); err != nil {
+		return "", fmt.Errorf("waiting for the lists of other resources: %w", err)
+	}
+	defer reading.Release(1)
+	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	page, err := l.list(reads.NewContext(ctx, &room{isOne: options.Limit == 1}), options)
+	if err != nil {
+		return "", err
+	}
+	info, err := meta.ListAccessor(page)
+	if err != nil {
+		return "", fmt.Errorf("reading a page: %w", err)
+	}
+	out.ResourceVersion = info.GetResourceVersion()
+	err = meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
+		value, err := l.transform(obj)
+		if err != nil {
+			return err
+		}
+		m, err := meta.Accessor(value)
+		if err != nil {
+			return fmt.Errorf("storing a %T: %w", value, err)
+		}
+		out.Items = append(out.Items, &transformed{Object: m, value: value})
+		return nil
+	})
+	return info.GetContinue(), err
+}
+
+// room is an account of pageBytes, or of any size for a page of one object. Only one page at a time is read, so that nothing waits.
+type room struct {
+	isOne bool
+	held  int64
+}
+
+// Hold implements reads.Account.
+func (r *room) Hold(_ context.Context, n int64) error {
+	r.held += n
+	if r.held > pageBytes && !r.isOne {
+		return reads.ErrTooLarge
+	}
+	return nil
+}
+
+// Add implements reads.Account.
+func (r *room) Add(n int64) { r.held += n }
+
+// Turn implements reads.Account.
+func (*room) Turn(context.Context) (end func(), err error) { return func() {}, nil }
+
+// Fits implements reads.Account. Hold refuses what does not fit.
+func (*room) Fits(int64) bool { return true }
+
+// Open implements reads.Account.
+func (r *room) Open() (account reads.Account, end func()) { return r, func() {} }
