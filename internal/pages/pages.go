@@ -41,7 +41,9 @@ type Client[L runtime.Object] interface {
 // one is read. An informer of client-go applies it when the whole list is in memory, unless the API server streams lists. example
 // is an object of the resource, and clientset is the client that c belongs to.
 func NewInformer[L runtime.Object](c Client[L], clientset any, example runtime.Object, options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-	l := &lister{list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, options) }}
+	l := &lister{list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return c.List(ctx, options)
+	}}
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.all, WatchFuncWithContext: c.Watch}, clientset)
 	i := &informer{cache.NewSharedIndexInformerWithOptions(lw, example, options), l}
 	// An informer that has not started accepts it.

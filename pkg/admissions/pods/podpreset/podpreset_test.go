@@ -13,13 +13,17 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/internal/proportion"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
+	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
 func Test(t *testing.T) { admittest.Run(t, podpreset.Plugin) }
@@ -365,6 +369,66 @@ func TestLargeSelectorsAreInvalid(t *testing.T) {
 		if err := p.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}, Object: u}); isDenial(err) == valid {
 			t.Errorf("%d values: got %v for the preset, want a denial: %t", values, err, !valid)
 		}
+	}
+}
+
+// TestLargePresets has presets that are too large for the cache, which omits what they add.
+func TestLargePresets(t *testing.T) {
+	sources := `{"volumes":[{"name":"v","projected":{"sources":[` + strings.TrimSuffix(strings.Repeat("{},", 3_000), ",") + `]}}],"selector":%s}`
+	gvr := settingsv1alpha1.GroupVersionResource()
+	for name, test := range map[string]struct {
+		selector string
+		// changed is the selector that the API server has when the pod is created, or "deleted".
+		changed string
+		broken  bool
+		volumes int
+		reads   int
+	}{
+		"selects":          {"{}", "", false, 1, 1},
+		"does not select":  {`{"matchLabels":{"other":"yes"}}`, "", false, 0, 0},
+		"no longer does":   {"{}", `{"matchLabels":{"other":"yes"}}`, false, 0, 1},
+		"was deleted":      {"{}", "deleted", false, 0, 1},
+		"became invalid":   {"{}", `{"matchLabels":{"a b":"c"}}`, false, 0, 1},
+		"cannot be read":   {"{}", "", true, 0, 1},
+		"cannot, no match": {`{"matchLabels":{"other":"yes"}}`, "", true, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlugin(t, preset("a", fmt.Sprintf(sources, test.selector))).sync(t)
+			reads := 0
+			p.env.Dynamic.PrependReactor("get", gvr.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				reads++
+				switch {
+				case test.broken:
+					return true, nil, errors.New("away")
+				case test.changed == "deleted":
+					return true, nil, apierrors.NewNotFound(gvr.GroupResource(), "a")
+				case test.changed != "":
+					u := &unstructured.Unstructured{}
+					return true, u, u.UnmarshalJSON([]byte(preset("a", fmt.Sprintf(sources, test.changed))))
+				}
+				return false, nil, nil
+			})
+			pod := podWith(corev1.Container{})
+			err := p.Mutate(t.Context(), creation(pod))
+			switch {
+			case name == "became invalid":
+				if !isDenial(err) {
+					t.Errorf("Got %v, want a denial", err)
+				}
+			case name == "cannot be read":
+				if err == nil || isDenial(err) {
+					t.Errorf("Got %v, want an error that is no denial", err)
+				}
+			case err != nil:
+				t.Error(err)
+			}
+			if len(pod.Spec.Volumes) != test.volumes || reads != test.reads {
+				t.Errorf("Got %d volumes after %d reads, want %d and %d", len(pod.Spec.Volumes), reads, test.volumes, test.reads)
+			}
+			if test.volumes > 0 && len(pod.Spec.Volumes[0].Projected.Sources) != 3_000 {
+				t.Errorf("Got a volume with %d sources", len(pod.Spec.Volumes[0].Projected.Sources))
+			}
+		})
 	}
 }
 

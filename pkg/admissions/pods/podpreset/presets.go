@@ -27,8 +27,8 @@ const (
 	// maxSelector is the largest number of requirements and values of a selector. Every new pod is compared with all of them.
 	maxSelector = 1000
 	// maxCached is the size in bytes of the largest spec in the cache, encoded as protobuf. A preset that sets the address of a
-	// proxy in two variables has 200 bytes. Memory takes up to 20 times as much.
-	maxCached = 16 << 10
+	// proxy in two variables has 200 bytes. Memory takes up to 24 times as much.
+	maxCached = 4 << 10
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
