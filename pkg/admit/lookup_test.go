@@ -29,6 +29,8 @@ func TestLookup(t *testing.T) {
 	}{
 		{name: "cached", value: 1, gets: 0},
 		{name: "new", value: 2, gets: 1},
+		{name: "large", value: 3, gets: 1},
+		{name: "deleted", gets: 1},
 		{name: "gone", gets: 1},
 		{name: "", gets: 0},
 		{name: "not/a-name", gets: 0},
@@ -36,10 +38,15 @@ func TestLookup(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-			if err := indexer.Add(named("cached", 1)); err != nil {
-				t.Fatalf("Filling the cache: %v", err)
+			tooLarge := func(name string) *schedulingv1.PriorityClass {
+				return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{admit.TooLarge: ""}}}
 			}
-			client := fake.NewClientset(named("new", 2))
+			for _, obj := range []*schedulingv1.PriorityClass{named("cached", 1), tooLarge("large"), tooLarge("deleted")} {
+				if err := indexer.Add(obj); err != nil {
+					t.Fatalf("Filling the cache: %v", err)
+				}
+			}
+			client := fake.NewClientset(named("new", 2), named("large", 3))
 			got, err := admit.Lookup(t.Context(), schedulingv1listers.NewPriorityClassLister(indexer), client.SchedulingV1().PriorityClasses(), c.name)
 			switch {
 			case c.value == 0 && !apierrors.IsNotFound(err):

@@ -3,18 +3,34 @@ package app
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/admit"
 )
+
+// maxServiceAccount is the size in bytes of the largest ServiceAccount that is cached, in protobuf. An account that lists three
+// secrets has 200 bytes. Memory takes up to seven times as much.
+const maxServiceAccount = 8 << 10
 
 // trimmed removes the fields that no plugin reads from an object before it is cached: the managed fields, and the
 // images, conditions and volumes of a Node's status. A Node has up to 50 images, each with several names, which are
-// most of its memory.
+// most of its memory. Of a large ServiceAccount it leaves no more than admit.TooLarge says: whoever may write Secrets and pods
+// can usually write ServiceAccounts too, with many empty items.
 func trimmed(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
 	}
-	if node, ok := obj.(*corev1.Node); ok {
-		node.Status.Images, node.Status.Conditions = nil, nil
-		node.Status.VolumesInUse, node.Status.VolumesAttached = nil, nil
+	switch o := obj.(type) {
+	case *corev1.Node:
+		o.Status.Images, o.Status.Conditions = nil, nil
+		o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil
+	case *corev1.ServiceAccount:
+		if o.Size() > maxServiceAccount {
+			return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+				Annotations: map[string]string{admit.TooLarge: ""},
+			}}, nil
+		}
 	}
 	return obj, nil
 }

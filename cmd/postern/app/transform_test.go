@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Plugins read the labels, the allocatable resources and the declared features of nodes.
@@ -49,5 +51,31 @@ func TestTrimmedObjectsKeepWhatPluginsRead(t *testing.T) {
 	}
 	if got, err := trimmed("no object"); got != "no object" || err != nil {
 		t.Errorf("Got %v %v, want what is no object unchanged", got, err)
+	}
+}
+
+func TestALargeServiceAccountHasOnlyItsName(t *testing.T) {
+	for secrets, whole := range map[int]bool{10: true, 400: true, 600: false, 90_000: false} {
+		account := &corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
+			Secrets:    make([]corev1.ObjectReference, secrets),
+		}
+		want := account.DeepCopy()
+		if !whole {
+			want = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "a", UID: "u", ResourceVersion: "7", Annotations: map[string]string{admit.TooLarge: ""},
+			}}
+		}
+		got, err := trimmed(account)
+		if err == nil {
+			// Informers apply it twice to an object of a stream.
+			got, err = trimmed(got)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%d secrets: the cached service account differs (-want +got):\n%.1000s", secrets, diff)
+		}
 	}
 }

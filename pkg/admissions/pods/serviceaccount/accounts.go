@@ -2,7 +2,6 @@ package serviceaccount
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/postern-dev/postern/internal/pages"
@@ -24,24 +24,17 @@ const (
 	// minPause is the minimum pause between two lookups. The maximum is twice as
 	// long.
 	minPause = 100 * time.Millisecond
-	// maxCached is the size in bytes of the largest account in the cache, encoded as
-	// protobuf. An account that lists three secrets has 200 bytes. Memory takes up to
-	// seven times as much.
-	maxCached = 4 << 10
 )
 
 // accounts finds service accounts.
 type accounts struct {
-	cached cache.Store
+	lister corev1listers.ServiceAccountLister
 	client corev1client.ServiceAccountsGetter
 }
 
-func newAccounts(d admit.Deps) (accounts, error) {
+func newAccounts(d admit.Deps) accounts {
 	informer := d.Informers.InformerFor(&corev1.ServiceAccount{}, newInformer)
-	if err := informer.SetTransform(trimmed); err != nil {
-		return accounts{}, fmt.Errorf("watching service accounts: %w", err)
-	}
-	return accounts{cached: informer.GetStore(), client: d.Client.CoreV1()}, nil
+	return accounts{lister: corev1listers.NewServiceAccountLister(informer.GetIndexer()), client: d.Client.CoreV1()}
 }
 
 func newInformer(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -51,52 +44,10 @@ func newInformer(client kubernetes.Interface, resync time.Duration) cache.Shared
 	})
 }
 
-// tooLarge takes the place of a large account in the cache. Whoever needs the account
-// reads it from the API server, within the memory of a request.
-type tooLarge struct{ metav1.ObjectMeta }
-
-// trimmed is the transformation of the informer. It keeps the fields that the plugin
-// reads.
-func trimmed(obj any) (any, error) {
-	account, ok := obj.(*corev1.ServiceAccount)
-	if !ok {
-		return obj, nil
-	}
-	out := &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name, ResourceVersion: account.ResourceVersion},
-		Secrets:    account.Secrets, ImagePullSecrets: account.ImagePullSecrets, AutomountServiceAccountToken: account.AutomountServiceAccountToken,
-	}
-	if value, ok := account.Annotations[enforceAnnotation]; ok {
-		out.Annotations = map[string]string{enforceAnnotation: value}
-	}
-	if out.Size() > maxCached {
-		return &tooLarge{out.ObjectMeta}, nil
-	}
-	return out, nil
-}
-
-// inNamespace is the admit.Lister of a namespace.
-type inNamespace struct {
-	cached    cache.Store
-	namespace string
-}
-
-// Get implements admit.Lister.
-func (n inNamespace) Get(name string) (*corev1.ServiceAccount, error) {
-	obj, _, err := n.cached.GetByKey(cache.NewObjectName(n.namespace, name).String())
-	if err != nil {
-		return nil, fmt.Errorf("reading the cache: %w", err)
-	}
-	if account, ok := obj.(*corev1.ServiceAccount); ok {
-		return account, nil
-	}
-	return nil, apierrors.NewNotFound(corev1.Resource("serviceaccounts"), name)
-}
-
 // get returns an account, or nil if the account does not exist.
 func (a accounts) get(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	live := a.client.ServiceAccounts(namespace)
-	account, err := admit.Lookup(ctx, inNamespace{a.cached, namespace}, live, name)
+	account, err := admit.Lookup(ctx, a.lister.ServiceAccounts(namespace), live, name)
 	if name == defaultAccount {
 		interval := wait.Jitter(minPause, 1)
 		for tries := 1; apierrors.IsNotFound(err) && tries < defaultTries && pause(ctx, interval); tries++ {

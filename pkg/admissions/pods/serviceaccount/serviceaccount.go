@@ -42,11 +42,7 @@ var Plugin = &admit.Plugin{
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		known, err := newAccounts(d)
-		if err != nil {
-			return admit.Handler{}, err
-		}
-		s := &serviceAccount{accounts: known, limitAll: c.LimitSecretReferences}
+		s := &serviceAccount{accounts: newAccounts(d), limitAll: c.LimitSecretReferences}
 		return admit.Handler{Mutate: s.mutate, Validate: s.validate}, nil
 	},
 }
