@@ -120,11 +120,10 @@ func (r *recommendations) estimate(ctx context.Context, namespace string, pod *c
 		return out
 	}
 	for i, w := range wants {
-		switch a := found.amounts[w.Name]; w.resource {
-		case corev1.ResourceCPU:
+		a := found.amounts[w.Name]
+		out[i] = a.memory
+		if w.resource == corev1.ResourceCPU {
 			out[i] = a.cpu
-		case corev1.ResourceMemory:
-			out[i] = a.memory
 		}
 	}
 	return out
