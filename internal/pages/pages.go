@@ -1,4 +1,5 @@
-// Package pages fills the caches of informers page by page, so that no more than one page of whole objects is in memory.
+// Package pages fills the caches of informers, so that no more than one page of objects or one large event is in memory at a time,
+// whatever users store. Informers of client-go decode whole lists, or streams of all resources at the same time.
 package pages
 
 import (
@@ -7,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,12 +24,11 @@ const (
 	pageSize  = 100
 	shrink    = 10
 	pageBytes = 32 << 20
-	// pageTime is the time for which other lists wait for a page. API servers end a request for a list after a minute.
+	// pageTime is the time for which others wait for a page or a large event. API servers end a request for a list after a minute.
 	pageTime = time.Minute
 )
 
-// reading is held while a page is read. The informers of a process start at the same time.
-var reading = semaphore.NewWeighted(1)
+var errSlow = errors.New("the API server did not send a page of the list in time")
 
 // Client lists and watches the resource of an informer.
 type Client[L runtime.Object] interface {
@@ -37,19 +36,26 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// NewInformer returns an informer of the objects of a client. Its transformation is applied to each page of a list before the next
-// one is read. An informer of client-go applies it when the whole list is in memory, unless the API server streams lists. example
-// is an object of the resource, and clientset is the client that c belongs to.
-func NewInformer[L runtime.Object](c Client[L], clientset any, example runtime.Object, options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-	l := &lister{list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// NewInformer returns an informer of the objects of a client, which should have Transport. Its transformation is applied to each page
+// of a list before the next one is read.
+func NewInformer[L runtime.Object](c Client[L], options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
+	l := &lister{source: c.Watch, list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return c.List(ctx, options)
 	}}
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.all, WatchFuncWithContext: c.Watch}, clientset)
-	i := &informer{cache.NewSharedIndexInformerWithOptions(lw, example, options), l}
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.all, WatchFuncWithContext: l.watch}, pagesOnly{})
+	i := &informer{cache.NewSharedIndexInformerWithOptions(lw, &transformed{}, options), l}
 	// An informer that has not started accepts it.
-	_ = i.SetTransform(func(obj any) (any, error) { return obj, nil })
+	_ = i.SetTransform(unchanged)
 	return i
 }
+
+func unchanged(obj any) (any, error) { return obj, nil }
+
+// pagesOnly is a client for which informers do not ask for a stream of all objects.
+type pagesOnly struct{}
+
+// IsWatchListSemanticsUnSupported tells client-go so.
+func (pagesOnly) IsWatchListSemanticsUnSupported() bool { return true }
 
 type informer struct {
 	cache.SharedIndexInformer
@@ -68,7 +74,7 @@ func (i *informer) SetTransform(transform cache.TransformFunc) error {
 	})
 }
 
-// transformed is what a cache stores of an object of a list. client-go passes only API objects.
+// transformed is what a cache stores of an object, on its way through client-go, which passes only API objects.
 type transformed struct {
 	metav1.TypeMeta
 	metav1.Object
@@ -76,12 +82,25 @@ type transformed struct {
 	value any
 }
 
+func newTransformed(transform cache.TransformFunc, obj runtime.Object) (*transformed, error) {
+	value, err := transform(obj)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.Accessor(value)
+	if err != nil {
+		return nil, fmt.Errorf("storing a %T: %w", value, err)
+	}
+	return &transformed{Object: m, value: value}, nil
+}
+
 // DeepCopyObject implements runtime.Object.
 func (t *transformed) DeepCopyObject() runtime.Object { return t }
 
-// lister lists all objects of a resource.
+// lister lists and watches a resource.
 type lister struct {
 	list      cache.ListWithContextFunc
+	source    cache.WatchFuncWithContext
 	transform cache.TransformFunc
 }
 
@@ -93,7 +112,7 @@ func (l *lister) all(ctx context.Context, options metav1.ListOptions) (runtime.O
 	for {
 		next, err := l.page(ctx, options, out)
 		switch {
-		case errors.Is(err, reads.ErrTooLarge) && options.Limit > 1:
+		case options.Limit > 1 && (errors.Is(err, reads.ErrTooLarge) || errors.Is(err, errSlow)):
 			options.Limit = max(1, options.Limit/shrink)
 			continue
 		case err != nil:
@@ -108,15 +127,16 @@ func (l *lister) all(ctx context.Context, options metav1.ListOptions) (runtime.O
 
 // page adds a page to a list, and returns the token of the next one.
 func (l *lister) page(ctx context.Context, options metav1.ListOptions, out *internalversion.List) (next string, err error) {
-	if err := reading.Acquire(ctx, 1); err != nil {
-		return "", fmt.Errorf("waiting for the lists of other resources: %w", err)
+	var t turn
+	if err := t.take(ctx); err != nil {
+		return "", err
 	}
-	defer reading.Release(1)
-	ctx, cancel := context.WithTimeout(ctx, pageTime)
+	defer t.end()
+	ctx, cancel := context.WithTimeoutCause(ctx, pageTime, errSlow)
 	defer cancel()
 	page, err := l.list(reads.NewContext(ctx, &room{isOne: options.Limit == 1}), options)
 	if err != nil {
-		return "", err
+		return "", errors.Join(err, context.Cause(ctx))
 	}
 	info, err := meta.ListAccessor(page)
 	if err != nil {
@@ -124,16 +144,11 @@ func (l *lister) page(ctx context.Context, options metav1.ListOptions, out *inte
 	}
 	out.ResourceVersion = info.GetResourceVersion()
 	err = meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
-		value, err := l.transform(obj)
-		if err != nil {
-			return err
+		t, err := newTransformed(l.transform, obj)
+		if err == nil {
+			out.Items = append(out.Items, t)
 		}
-		m, err := meta.Accessor(value)
-		if err != nil {
-			return fmt.Errorf("storing a %T: %w", value, err)
-		}
-		out.Items = append(out.Items, &transformed{Object: m, value: value})
-		return nil
+		return err
 	})
 	return info.GetContinue(), err
 }
@@ -156,8 +171,8 @@ func (r *room) Hold(_ context.Context, n int64) error {
 // Add implements reads.Account.
 func (r *room) Add(n int64) { r.held += n }
 
-// Turn implements reads.Account.
-func (*room) Turn(context.Context) (end func(), err error) { return func() {}, nil }
+// Turn implements reads.Account. It has no end, so that a page has pageTime to arrive.
+func (*room) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
 
 // Fits implements reads.Account. Hold refuses what does not fit.
 func (*room) Fits(int64) bool { return true }

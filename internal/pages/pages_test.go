@@ -2,7 +2,6 @@ package pages_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -48,9 +47,6 @@ func newAccounts(n int) *accounts {
 	}
 	return a
 }
-
-// IsWatchListSemanticsUnSupported makes informers list.
-func (*accounts) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (a *accounts) List(_ context.Context, options metav1.ListOptions) (*corev1.ServiceAccountList, error) {
 	a.mu.Lock()
@@ -116,7 +112,7 @@ func trim(obj any) (any, error) {
 // informer returns a running informer of the accounts.
 func (a *accounts) informer(t *testing.T, transform cache.TransformFunc) cache.SharedIndexInformer {
 	t.Helper()
-	i := pages.NewInformer(a, a, &corev1.ServiceAccount{}, cache.SharedIndexInformerOptions{})
+	i := pages.NewInformer(a, cache.SharedIndexInformerOptions{})
 	if transform != nil {
 		if err := i.SetTransform(transform); err != nil {
 			t.Fatal(err)
@@ -128,10 +124,15 @@ func (a *accounts) informer(t *testing.T, transform cache.TransformFunc) cache.S
 
 func run(t *testing.T, i cache.SharedIndexInformer) {
 	t.Helper()
+	t.Cleanup(start(t, i))
+}
+
+func start(t *testing.T, i cache.SharedIndexInformer) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var task sync.WaitGroup
 	task.Go(func() { i.RunWithContext(ctx) })
-	t.Cleanup(func() { cancel(); task.Wait() })
+	return func() { cancel(); task.Wait() }
 }
 
 func synced(t *testing.T, i cache.SharedIndexInformer) {
@@ -305,9 +306,8 @@ func TestPagesOfLargeObjects(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		w.Header().Set("Content-Type", "application/json")
-		if query.Get("watch") != "" {
-			w.WriteHeader(http.StatusUnprocessableEntity) // No streams of lists, as in Kubernetes 1.33.
-			_ = json.NewEncoder(w).Encode(apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil).Status())
+		if query.Has("watch") {
+			<-r.Context().Done()
 			return
 		}
 		first, _ := strconv.Atoi(query.Get("continue"))
@@ -326,14 +326,14 @@ func TestPagesOfLargeObjects(t *testing.T) {
 		mu.Unlock()
 		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ThingList","metadata":{"continue":%q,"resourceVersion":"7"},"items":[%s]}`, next, strings.Join(items, ","))
 	}))
-	defer api.Close()
+	defer func() { api.CloseClientConnections(); api.Close() }()
 	config := &rest.Config{Host: api.URL, QPS: -1}
 	config.Wrap(reads.Transport)
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := pages.NewInformer(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "things"}), client, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{})
+	i := pages.NewInformer(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "things"}), cache.SharedIndexInformerOptions{})
 	if err := i.SetTransform(func(obj any) (any, error) {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {

@@ -139,6 +139,9 @@ func (r *reading) takeTurn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if end == nil {
+		return nil
+	}
 	timer := time.AfterFunc(turnTime, func() { r.cancel(errSlow) })
 	r.turn = func() {
 		timer.Stop()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/internal/pages"
 	"github.com/postern-dev/postern/internal/reads"
 )
 
@@ -45,6 +46,7 @@ func newClients(config *rest.Config) (*cluster, error) {
 	config.QPS, config.Burst = clientQPS, clientBurst
 	config.UserAgent = "postern/" + posternVersion()
 	config.Wrap(reads.Transport)
+	config.Wrap(pages.Transport)
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)

@@ -82,7 +82,7 @@ func (c *customInformers) newInformer(gvr schema.GroupVersionResource) cache.Sha
 	if c.optional {
 		client = tolerantClient{client}
 	}
-	informer := pages.NewInformer(client, c.client, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{
+	informer := pages.NewInformer(client, cache.SharedIndexInformerOptions{
 		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, ObjectDescription: gvr.String(),
 	})
 	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
@@ -176,7 +176,8 @@ type tolerantClient struct {
 // List implements pages.Client.
 func (c tolerantClient) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list, err := c.Client.List(ctx, options)
-	if apierrors.IsNotFound(err) {
+	// Within a list it would end the list, without the objects of the other pages.
+	if apierrors.IsNotFound(err) && options.Continue == "" {
 		return &unstructured.UnstructuredList{}, nil
 	}
 	return list, err

@@ -1,15 +1,18 @@
 package app
 
 import (
+	"fmt"
+	"reflect"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// maxServiceAccount is the size in bytes of the largest ServiceAccount that is cached, in protobuf. An account that lists three
-// secrets has 200 bytes. Memory takes up to seven times as much.
+// maxServiceAccount is how much memory in bytes a cached ServiceAccount may take. An account that lists three secrets takes 900.
 const maxServiceAccount = 8 << 10
 
 // trimmed removes the fields that no plugin reads from an object before it is cached: the managed fields, and the
@@ -25,7 +28,11 @@ func trimmed(obj any) (any, error) {
 		o.Status.Images, o.Status.Conditions = nil, nil
 		o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil
 	case *corev1.ServiceAccount:
-		if o.Size() > maxServiceAccount {
+		text, err := o.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("encoding a service account: %w", err)
+		}
+		if footprint.OfProtobuf(text, reflect.TypeFor[corev1.ServiceAccount]()) > maxServiceAccount {
 			return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
 				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 				Annotations: map[string]string{admit.TooLarge: ""},

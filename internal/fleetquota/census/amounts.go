@@ -1,10 +1,15 @@
 package census
 
 import (
+	"cmp"
 	"maps"
+	"math/big"
 	"slices"
+	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"gopkg.in/inf.v0"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -36,11 +41,11 @@ func newAmounts(usage, spare corev1.ResourceList) amounts {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		packed = protowire.AppendString(packed, string(name))
 		for _, list := range []corev1.ResourceList{usage, spare} {
-			text := ""
+			var text []byte
 			if q, ok := list[name]; ok {
-				text = q.String()
+				text = textOf(q)
 			}
-			packed = protowire.AppendString(packed, text)
+			packed = protowire.AppendBytes(packed, text)
 		}
 	}
 	return amounts{packed: slices.Clip(packed)}
@@ -61,19 +66,37 @@ func (a *amounts) of(name corev1.ResourceName) (usage, spare resource.Quantity, 
 			}
 			rest = rest[n:]
 		}
-		if string(fields[0]) == string(name) {
+		switch cmp.Compare(string(fields[0]), string(name)) {
+		case 0:
 			return quantityOf(fields[1]), quantityOf(fields[2]), len(fields[1]) > 0
+		case 1:
+			return usage, spare, false
 		}
 	}
 	return usage, spare, false
 }
 
-// quantityOf returns a packed quantity. No text is a quantity of 0.
+// formats are those of a quantity, by the digit that packed amounts have for them.
+var formats = []resource.Format{resource.DecimalSI, resource.BinarySI, resource.DecimalExponent}
+
+// textOf returns a quantity as text: its format, its digits and their scale. The canonical form of a quantity has no suffix for
+// more than 1000E, and cannot be parsed above 2^63 - 1, but the sum of many pods can be larger.
+func textOf(q resource.Quantity) []byte {
+	dec := q.AsDec()
+	out := strconv.AppendInt(nil, int64(max(0, slices.Index(formats, q.Format))), 10)
+	out = dec.UnscaledBig().Append(out, 10)
+	return strconv.AppendInt(append(out, ' '), int64(dec.Scale()), 10)
+}
+
+// quantityOf returns the quantity of a text. No text is a quantity of 0.
 func quantityOf(text []byte) resource.Quantity {
 	if len(text) == 0 {
 		return resource.Quantity{}
 	}
-	return resource.MustParse(string(text))
+	digits, scale, _ := strings.Cut(string(text[1:]), " ")
+	unscaled, _ := new(big.Int).SetString(digits, 10)
+	n, _ := strconv.ParseInt(scale, 10, 32)
+	return *resource.NewDecimalQuantity(*inf.NewDecBig(unscaled, inf.Scale(n)), formats[text[0]-'0'])
 }
 
 // masked returns the usage of some resources.

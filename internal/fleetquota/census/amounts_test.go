@@ -27,9 +27,14 @@ func TestAmounts(t *testing.T) {
 		few[name] = resource.MustParse("1")
 	}
 	for name, text := range map[corev1.ResourceName]string{
-		"memory": "1536Mi", "fraction": "1n", "enormous": "9223372036854775807", "zero": "0", "exponent": "12e6", "milli": "1500m",
+		"memory": "1536Mi", "fraction": "1n", "enormous": "9223372036854775807", "exponent": "12e6",
 	} {
 		few[name] = resource.MustParse(text)
+	}
+	for name, times := range map[corev1.ResourceName]int64{"1Ti": 1 << 30, "1Ei": 1 << 20, "1E": 1_000_000_000, "64Gi": 1_000_000_000, "3m": 1<<31 - 1} {
+		sum := resource.MustParse(string(name))
+		sum.Mul(times)
+		few[name] = sum
 	}
 	spare := corev1.ResourceList{"memory": resource.MustParse("3Ki"), "only spare": resource.MustParse("5")}
 	many := few.DeepCopy()

@@ -92,7 +92,8 @@ func read(obj any) (any, error) {
 		},
 		amounts: map[string]amounts{},
 	}
-	containers, _, _ := unstructured.NestedSlice(u.Object, "status", "recommendation", "containerRecommendations")
+	field, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "recommendation", "containerRecommendations")
+	containers, _ := field.([]any)
 	for _, c := range containers {
 		content, _ := c.(map[string]any)
 		amount := func(name corev1.ResourceName) int64 {

@@ -3,8 +3,10 @@ package podpreset
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/quantities"
 	"github.com/postern-dev/postern/internal/typed"
 	"github.com/postern-dev/postern/pkg/admit"
@@ -26,9 +29,9 @@ import (
 const (
 	// maxSelector is the largest number of requirements and values of a selector. Every new pod is compared with all of them.
 	maxSelector = 1000
-	// maxCached is the size in bytes of the largest spec in the cache, encoded as protobuf. A preset that sets the address of a
-	// proxy in two variables has 200 bytes. Memory takes up to 24 times as much.
-	maxCached = 4 << 10
+	// maxCached is how much memory in bytes the spec of a preset in the cache may take. A preset that sets the address of a proxy
+	// in two variables takes 300. Users choose how many presets there are, and empty items take many times as much as in etcd.
+	maxCached = 8 << 10
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
@@ -83,8 +86,13 @@ func compiled(obj any) (any, error) {
 		return obj, nil
 	}
 	p := compile(u)
-	if p.podSize+p.containerSize > maxCached {
-		p.isTooLarge, p.Spec = true, settingsv1alpha1.PodPresetSpec{}
+	text, err := json.Marshal(u.Object["spec"])
+	if err != nil {
+		return nil, fmt.Errorf("encoding the spec of a preset: %w", err)
+	}
+	p.isTooLarge = footprint.Of(text, reflect.TypeFor[settingsv1alpha1.PodPresetSpec]()) > maxCached
+	if p.isTooLarge || p.err != nil {
+		p.Spec = settingsv1alpha1.PodPresetSpec{}
 	}
 	return p, nil
 }

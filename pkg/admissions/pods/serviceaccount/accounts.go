@@ -39,7 +39,7 @@ func newAccounts(d admit.Deps) accounts {
 
 func newInformer(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 	all := client.CoreV1().ServiceAccounts(metav1.NamespaceAll)
-	return pages.NewInformer(all, client, &corev1.ServiceAccount{}, cache.SharedIndexInformerOptions{
+	return pages.NewInformer(all, cache.SharedIndexInformerOptions{
 		ResyncPeriod: resync, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 }
