@@ -20,9 +20,10 @@ import (
 
 const (
 	// pageSize is the largest number of objects per page. A page that takes more than pageBytes of memory is read again with
-	// one of shrink objects.
+	// a tenth of the objects. After growAfter pages of that size, the next ones have twice as many.
 	pageSize  = 100
 	shrink    = 10
+	growAfter = 8
 	pageBytes = 32 << 20
 	// pageTime is the time for which others wait for a page or a large event. API servers end a request for a list after a minute.
 	pageTime = time.Minute
@@ -109,16 +110,18 @@ type lister struct {
 func (l *lister) all(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	out := &internalversion.List{}
 	options.Limit, options.ResourceVersion, options.ResourceVersionMatch = pageSize, "", ""
-	for {
+	for fits := 0; ; {
 		next, err := l.page(ctx, options, out)
 		switch {
 		case options.Limit > 1 && (errors.Is(err, reads.ErrTooLarge) || errors.Is(err, errSlow)):
-			options.Limit = max(1, options.Limit/shrink)
+			options.Limit, fits = max(1, options.Limit/shrink), 0
 			continue
 		case err != nil:
 			return nil, err
 		}
-		options.Limit = min(2*options.Limit, pageSize)
+		if fits++; fits == growAfter {
+			options.Limit, fits = min(2*options.Limit, pageSize), 0
+		}
 		if options.Continue = next; next == "" {
 			return out, nil
 		}

@@ -43,8 +43,14 @@ type turn struct {
 
 type turnKey struct{}
 
-// take waits for the turn.
+// take waits for the turn, unless the watch has it.
 func (t *turn) take(ctx context.Context) error {
+	t.mu.Lock()
+	held := t.held
+	t.mu.Unlock()
+	if held {
+		return nil
+	}
 	if err := whole.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("waiting for other large objects: %w", err)
 	}
@@ -136,7 +142,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	own, ok := req.Context().Value(turnKey{}).(*turn)
-	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); !ok || mediaType != "application/json" {
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if !ok || resp.StatusCode != http.StatusOK || mediaType != "application/json" {
 		return resp, nil
 	}
 	ctx, cancel := context.WithCancel(req.Context())
@@ -144,7 +151,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// events is the body of a watch in JSON, in which each event is a line.
+// events is the body of a watch in JSON. A line break follows each event.
 type events struct {
 	ctx    context.Context //nolint:containedctx // that of the request, which Read does not get
 	cancel context.CancelFunc
@@ -152,15 +159,16 @@ type events struct {
 	body   io.Closer
 	lines  *bufio.Reader
 
-	// text is what was read and not returned yet, and err is what follows it.
-	text bytes.Buffer
-	err  error
+	// length is that of the event so far. text is what was read and not returned yet, and err is what follows it.
+	length int
+	text   bytes.Buffer
+	err    error
 }
 
 // Read implements io.Reader.
 func (e *events) Read(p []byte) (int, error) {
 	if e.text.Len() == 0 && e.err == nil {
-		e.next()
+		e.err = e.next()
 	}
 	if e.text.Len() == 0 {
 		return 0, e.err
@@ -168,34 +176,53 @@ func (e *events) Read(p []byte) (int, error) {
 	return e.text.Read(p)
 }
 
-// next reads the next event.
-func (e *events) next() {
-	line, err := e.lines.ReadSlice('\n')
-	e.text.Write(line)
-	if errors.Is(err, bufio.ErrBufferFull) {
-		err = e.rest()
+// next reads what has arrived of an event.
+func (e *events) next() error {
+	if _, err := e.lines.Peek(1); err != nil {
+		return err
 	}
-	e.err = err
+	part, err := e.lines.Peek(e.lines.Buffered())
+	if err != nil {
+		return err
+	}
+	end := bytes.IndexByte(part, '\n')
+	if end >= 0 {
+		part = part[:end+1]
+	}
+	e.length += len(part)
+	e.text.Write(part)
+	if _, err := e.lines.Discard(len(part)); err != nil {
+		return err
+	}
+	switch {
+	case e.length > smallEvent:
+		return e.rest(end >= 0)
+	case end >= 0:
+		e.length = 0
+	}
+	return nil
 }
 
-// rest reads the rest of a large event, after which the watch ends. Others wait for the turn, so it must not take long.
-func (e *events) rest() error {
+// rest waits for the turn of a large event and reads the rest of it. Then the watch ends. Others wait for the turn, so it must not
+// take long.
+func (e *events) rest(complete bool) error {
 	if err := e.turn.take(e.ctx); err != nil {
 		return err
 	}
 	timer := time.AfterFunc(pageTime, func() { _ = e.body.Close() })
 	defer timer.Stop()
-	for e.text.Len() <= maxEvent {
+	for !complete {
 		line, err := e.lines.ReadSlice('\n')
 		e.text.Write(line)
 		switch {
-		case err == nil:
-			return io.EOF
-		case !errors.Is(err, bufio.ErrBufferFull):
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return err
+		case e.text.Len() > maxEvent:
+			return errLongEvent
 		}
+		complete = err == nil
 	}
-	return errLongEvent
+	return io.EOF
 }
 
 // Close implements io.Closer.

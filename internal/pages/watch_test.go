@@ -25,6 +25,8 @@ import (
 type stream struct {
 	// events returns the events after a version.
 	events func(version string) []string
+	// refuse is the number of watches that are answered with a long text and 429.
+	refuse int
 
 	mu      sync.Mutex
 	watched []string
@@ -45,7 +47,14 @@ func (s *stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	version := r.URL.Query().Get("resourceVersion")
 	s.mu.Lock()
 	s.watched = append(s.watched, version)
+	refused := len(s.watched) <= s.refuse
 	s.mu.Unlock()
+	if refused {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, strings.Repeat(" ", 300_000))
+		return
+	}
 	for _, e := range s.events(version) {
 		fmt.Fprint(w, e)
 		_ = http.NewResponseController(w).Flush()
@@ -108,6 +117,37 @@ func TestTheWatchGoesOnAfterALargeEvent(t *testing.T) {
 	if want := []string{"7", "9", "13"}; !slices.Equal(s.watched, want) {
 		t.Errorf("It watched from %q, want %q", s.watched, want)
 	}
+}
+
+// TestALargeEventAfterARefusal has an API server refuse the first watch with a text as long as a large event. client-go
+// repeats the request.
+func TestALargeEventAfterARefusal(t *testing.T) {
+	s := &stream{refuse: 1, events: func(version string) []string {
+		if version != "7" {
+			return nil
+		}
+		return []string{event("ADDED", "large", 8, 100_000)}
+	}}
+	i := s.informer(t, named)
+	run(t, i)
+	becomes(t, i, "large")
+}
+
+// TestAnEventWithoutALineBreak covers servers that send the line break with the next event.
+func TestAnEventWithoutALineBreak(t *testing.T) {
+	s := &stream{events: func(version string) []string {
+		if version != "7" {
+			return nil
+		}
+		return []string{strings.TrimSpace(event("ADDED", "small", 8, 1)), "\n" + event("ADDED", "large", 9, 100_000)}
+	}}
+	i := s.informer(t, named)
+	run(t, i)
+	becomes(t, i, "large", "small")
+	alone := &stream{events: func(string) []string { return []string{strings.TrimSpace(event("ADDED", "small", 8, 1))} }}
+	i = alone.informer(t, named)
+	run(t, i)
+	becomes(t, i, "small")
 }
 
 // TestLargeEventsComeInTurn has two informers that get a large event at the same time, and one that lists.

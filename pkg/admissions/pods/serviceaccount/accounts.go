@@ -40,7 +40,7 @@ func newAccounts(d admit.Deps) accounts {
 func newInformer(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 	all := client.CoreV1().ServiceAccounts(metav1.NamespaceAll)
 	return pages.NewInformer(all, cache.SharedIndexInformerOptions{
-		ResyncPeriod: resync, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		ResyncPeriod: resync, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, ObjectDescription: "serviceaccounts",
 	})
 }
 
