@@ -1,5 +1,5 @@
-// Package pages fills the caches of informers, so that no more than one page of objects or one large event is in memory at a time,
-// whatever users store. Informers of client-go decode whole lists, or streams of all resources at the same time.
+// Package pages fills the caches of informers, so that no more than one page of objects or one large event in JSON is in memory at a
+// time, whatever users store. Informers of client-go decode whole lists, or streams of all resources at the same time.
 package pages
 
 import (
@@ -23,7 +23,7 @@ const (
 	// a tenth of the objects. After growAfter pages of that size, the next ones have twice as many.
 	pageSize  = 100
 	shrink    = 10
-	growAfter = 8
+	growAfter = 4
 	pageBytes = 32 << 20
 	// pageTime is the time for which others wait for a page or a large event. API servers end a request for a list after a minute.
 	pageTime = time.Minute
@@ -38,13 +38,15 @@ type Client[L runtime.Object] interface {
 }
 
 // NewInformer returns an informer of the objects of a client, which should have Transport. Its transformation is applied to each page
-// of a list before the next one is read.
-func NewInformer[L runtime.Object](c Client[L], options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
-	l := &lister{source: c.Watch, list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// of a list before the next one is read. The description of the resource is for logs.
+func NewInformer[L runtime.Object](c Client[L], description string) cache.SharedIndexInformer {
+	l := &listWatch{source: c.Watch, list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return c.List(ctx, options)
 	}}
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.all, WatchFuncWithContext: l.watch}, pagesOnly{})
-	i := &informer{cache.NewSharedIndexInformerWithOptions(lw, &transformed{}, options), l}
+	i := &informer{cache.NewSharedIndexInformerWithOptions(lw, &transformed{}, cache.SharedIndexInformerOptions{
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, ObjectDescription: description,
+	}), l}
 	// An informer that has not started accepts it.
 	_ = i.SetTransform(unchanged)
 	return i
@@ -61,18 +63,21 @@ func (pagesOnly) IsWatchListSemanticsUnSupported() bool { return true }
 type informer struct {
 	cache.SharedIndexInformer
 
-	lister *lister
+	listWatch *listWatch
 }
 
 // SetTransform implements cache.SharedInformer.
 func (i *informer) SetTransform(transform cache.TransformFunc) error {
-	i.lister.transform = transform
-	return i.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
+	err := i.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
 		if t, ok := obj.(*transformed); ok {
 			return t.value, nil
 		}
 		return transform(obj)
 	})
+	if err == nil {
+		i.listWatch.transform = transform
+	}
+	return err
 }
 
 // transformed is what a cache stores of an object, on its way through client-go, which passes only API objects.
@@ -98,8 +103,8 @@ func newTransformed(transform cache.TransformFunc, obj runtime.Object) (*transfo
 // DeepCopyObject implements runtime.Object.
 func (t *transformed) DeepCopyObject() runtime.Object { return t }
 
-// lister lists and watches a resource.
-type lister struct {
+// listWatch lists and watches a resource.
+type listWatch struct {
 	list      cache.ListWithContextFunc
 	source    cache.WatchFuncWithContext
 	transform cache.TransformFunc
@@ -107,7 +112,7 @@ type lister struct {
 
 // all returns all objects after their transformation. It ignores the limit and the resource version of the options: a watch cache
 // answers the requests of informers with a whole list. The pages of a list are of one version, which is at least as fresh.
-func (l *lister) all(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+func (l *listWatch) all(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	out := &internalversion.List{}
 	options.Limit, options.ResourceVersion, options.ResourceVersionMatch = pageSize, "", ""
 	for fits := 0; ; {
@@ -129,15 +134,14 @@ func (l *lister) all(ctx context.Context, options metav1.ListOptions) (runtime.O
 }
 
 // page adds a page to a list, and returns the token of the next one.
-func (l *lister) page(ctx context.Context, options metav1.ListOptions, out *internalversion.List) (next string, err error) {
-	var t turn
-	if err := t.take(ctx); err != nil {
-		return "", err
+func (l *listWatch) page(ctx context.Context, options metav1.ListOptions, out *internalversion.List) (next string, err error) {
+	if err := large.Acquire(ctx, 1); err != nil {
+		return "", fmt.Errorf("waiting for other lists: %w", err)
 	}
-	defer t.end()
+	defer large.Release(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, pageTime, errSlow)
 	defer cancel()
-	page, err := l.list(reads.NewContext(ctx, &room{isOne: options.Limit == 1}), options)
+	page, err := l.list(reads.NewContext(ctx, &pageAccount{isOne: options.Limit == 1}), options)
 	if err != nil {
 		return "", errors.Join(err, context.Cause(ctx))
 	}
@@ -156,29 +160,29 @@ func (l *lister) page(ctx context.Context, options metav1.ListOptions, out *inte
 	return info.GetContinue(), err
 }
 
-// room is an account of pageBytes, or of any size for a page of one object. Only one page at a time is read, so that nothing waits.
-type room struct {
+// pageAccount is an account of pageBytes, or of any size for a page of one object. Only one page at a time is read, so that nothing waits.
+type pageAccount struct {
 	isOne bool
 	held  int64
 }
 
 // Hold implements reads.Account.
-func (r *room) Hold(_ context.Context, n int64) error {
-	r.held += n
-	if r.held > pageBytes && !r.isOne {
+func (a *pageAccount) Hold(_ context.Context, n int64) error {
+	a.held += n
+	if a.held > pageBytes && !a.isOne {
 		return reads.ErrTooLarge
 	}
 	return nil
 }
 
 // Add implements reads.Account.
-func (r *room) Add(n int64) { r.held += n }
+func (a *pageAccount) Add(n int64) { a.held += n }
 
 // Turn implements reads.Account. It has no end, so that a page has pageTime to arrive.
-func (*room) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
+func (*pageAccount) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
 
 // Fits implements reads.Account. Hold refuses what does not fit.
-func (*room) Fits(int64) bool { return true }
+func (*pageAccount) Fits(int64) bool { return true }
 
 // Open implements reads.Account.
-func (r *room) Open() (account reads.Account, end func()) { return r, func() {} }
+func (a *pageAccount) Open() (account reads.Account, end func()) { return a, func() {} }

@@ -31,9 +31,9 @@ var (
 	errStopped   = errors.New("the watch has ended")
 )
 
-// whole is held while a page or a large event is in memory. The informers of a process start at the same time, and users choose how
+// large is held while a page or a large event is in memory. The informers of a process start at the same time, and users choose how
 // many of them get large events at the same time.
-var whole = semaphore.NewWeighted(1)
+var large = semaphore.NewWeighted(1)
 
 // turn is the permission of a watch to have a large event in memory.
 type turn struct {
@@ -43,21 +43,15 @@ type turn struct {
 
 type turnKey struct{}
 
-// take waits for the turn, unless the watch has it.
+// take waits for the turn.
 func (t *turn) take(ctx context.Context) error {
-	t.mu.Lock()
-	held := t.held
-	t.mu.Unlock()
-	if held {
-		return nil
-	}
-	if err := whole.Acquire(ctx, 1); err != nil {
+	if err := large.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("waiting for other large objects: %w", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
-		whole.Release(1)
+		large.Release(1)
 		return errStopped
 	}
 	t.held = true
@@ -69,17 +63,20 @@ func (t *turn) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.held {
-		whole.Release(1)
+		large.Release(1)
 	}
 	t.held, t.ended = false, true
 }
 
 // watch watches the resource. It transforms each event before the next one is read.
-func (l *lister) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	t := &turn{}
-	source, err := l.source(context.WithValue(ctx, turnKey{}, t), options)
+	// A watch without a version could not go on after a large event.
+	if options.ResourceVersion != "" {
+		ctx = context.WithValue(ctx, turnKey{}, t)
+	}
+	source, err := l.source(ctx, options)
 	if err != nil {
-		t.end()
 		return nil, err
 	}
 	results := make(chan watch.Event)
@@ -109,7 +106,7 @@ func (l *lister) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 
 // transformedEvent returns an event with a transformed object. An event whose object cannot be transformed is not changed, and the
 // informer logs and ignores it.
-func (l *lister) transformedEvent(ctx context.Context, e watch.Event) watch.Event {
+func (l *listWatch) transformedEvent(ctx context.Context, e watch.Event) watch.Event {
 	if e.Type == watch.Error {
 		return e
 	}
@@ -126,8 +123,8 @@ func (l *lister) transformedEvent(ctx context.Context, e watch.Event) watch.Even
 	return e
 }
 
-// Transport returns a RoundTripper for the clients of informers. A large event of their watches is read when no other one is in
-// memory. The watch ends after it, because decoders keep buffers of its length; informers watch again from there.
+// Transport returns a RoundTripper for the clients of informers. A large event of a watch in JSON is read when no other one is in
+// memory. In protobuf objects take at most eight times as much memory as text, so that the events of those watches are not large. The watch ends after it, because decoders keep buffers of its length; informers watch again from there.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }

@@ -74,7 +74,7 @@ func (s *stream) informer(t *testing.T, transform cache.TransformFunc) cache.Sha
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := pages.NewInformer(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "things"}), cache.SharedIndexInformerOptions{})
+	i := pages.NewInformer(client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "things"}), "things")
 	if err := i.SetTransform(transform); err != nil {
 		t.Fatal(err)
 	}
@@ -152,13 +152,16 @@ func TestAnEventWithoutALineBreak(t *testing.T) {
 
 // TestLargeEventsComeInTurn has two informers that get a large event at the same time, and one that lists.
 func TestLargeEventsComeInTurn(t *testing.T) {
+	listed := make(chan struct{})
 	events := func(version string) []string {
 		if version != "7" {
 			return nil
 		}
+		<-listed
 		return []string{event("ADDED", "small", 8, 1), event("ADDED", "large", 9, 100_000), event("ADDED", "later", 10, 1)}
 	}
 	busy, resume := make(chan string, 3), make(chan struct{})
+	defer close(resume)
 	blocking := func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok && u.GetName() == "large" {
 			busy <- u.GetName()
@@ -169,6 +172,9 @@ func TestLargeEventsComeInTurn(t *testing.T) {
 	first, second := (&stream{events: events}).informer(t, blocking), (&stream{events: events}).informer(t, blocking)
 	run(t, first)
 	run(t, second)
+	synced(t, first)
+	synced(t, second)
+	close(listed)
 	<-busy
 	becomes(t, first, "small")
 	becomes(t, second, "small")
@@ -201,10 +207,14 @@ func TestAWatchThatStopsGivesItsTurnBack(t *testing.T) {
 		}
 		return []string{event("ADDED", "large", 8, 100_000)}
 	}}
+	first := stalled.informer(t, named)
+	stopFirst := start(t, first)
+	synced(t, first)
+	for end := time.Now().Add(deadline); !pages.LargeIsTaken() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	// Nothing tells when an informer waits for its turn. It has time for that here.
 	const moment = 200 * time.Millisecond
-	stopFirst := start(t, stalled.informer(t, named))
-	time.Sleep(moment)
 	// The list of another informer waits too, and ends with its context.
 	other := newAccounts(1).informer(t, trim)
 	time.Sleep(moment)

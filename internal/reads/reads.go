@@ -21,8 +21,8 @@ type Account interface {
 	// Add is Hold for an answer that must be read, because the request changed something. It does not wait.
 	Add(n int64)
 	// Turn waits a moment until no other answer is read for which memory is held part by part, and returns ErrHeld if it
-	// does not come. Without it, each of several answers would hold what the others wait for. The turn is over after 5 s, or if
-	// end is nil, never.
+	// does not come. Without it, each of several answers would hold what the others wait for. The answer has 5 s to arrive,
+	// unless end is nil.
 	Turn(ctx context.Context) (end func(), err error)
 	// Fits reports whether one decision may have n bytes more.
 	Fits(n int64) bool

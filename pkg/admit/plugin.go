@@ -76,8 +76,8 @@ type Deps struct {
 	// Dynamic calls the API server for resources without a type in k8s.io/api.
 	Dynamic dynamic.Interface
 	// Informers cache the resources of k8s.io/api. Informers that New requests are synced before the first admission
-	// request. Cached objects are read-only and have no managed fields. Those that users can
-	// make large have the annotation TooLarge instead of their content.
+	// request. Cached objects are read-only and have no managed fields. A
+	// ServiceAccount that takes more than 8 KiB of memory has the annotation TooLarge instead of its content; use Lookup.
 	Informers informers.SharedInformerFactory
 	// CustomInformers cache custom resources. The replica is not ready while the definition of one is missing.
 	// OptionalInformers cache resources that a cluster may lack: without the definition they are synced and empty.

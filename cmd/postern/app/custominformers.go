@@ -71,7 +71,7 @@ func (c *customInformers) ForResource(gvr schema.GroupVersionResource) informers
 	defer c.mu.Unlock()
 	i, ok := c.informers[gvr]
 	if !ok {
-		i = &customInformer{c.newInformer(gvr), gvr, false}
+		i = &customInformer{SharedIndexInformer: c.newInformer(gvr), gvr: gvr}
 		c.informers[gvr] = i
 	}
 	return i
@@ -82,9 +82,7 @@ func (c *customInformers) newInformer(gvr schema.GroupVersionResource) cache.Sha
 	if c.optional {
 		client = tolerantClient{client}
 	}
-	informer := pages.NewInformer(client, cache.SharedIndexInformerOptions{
-		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, ObjectDescription: gvr.String(),
-	})
+	informer := pages.NewInformer(client, gvr.String())
 	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !apierrors.IsNotFound(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)

@@ -1,7 +1,7 @@
 package census
 
 import (
-	"cmp"
+	"bytes"
 	"maps"
 	"math/big"
 	"slices"
@@ -48,7 +48,7 @@ func newAmounts(usage, spare corev1.ResourceList) amounts {
 			packed = protowire.AppendBytes(packed, text)
 		}
 	}
-	return amounts{packed: slices.Clip(packed)}
+	return amounts{packed: bytes.Clone(packed)}
 }
 
 // of returns the usage and the spare usage of a resource. known reports whether the object has a usage of it.
@@ -57,6 +57,7 @@ func (a *amounts) of(name corev1.ResourceName) (usage, spare resource.Quantity, 
 		usage, known = a.usage[name]
 		return usage, a.spare[name], known
 	}
+	want := []byte(name)
 	for rest := a.packed; len(rest) > 0; {
 		var fields [3][]byte
 		for i := range fields {
@@ -66,7 +67,7 @@ func (a *amounts) of(name corev1.ResourceName) (usage, spare resource.Quantity, 
 			}
 			rest = rest[n:]
 		}
-		switch cmp.Compare(string(fields[0]), string(name)) {
+		switch bytes.Compare(fields[0], want) {
 		case 0:
 			return quantityOf(fields[1]), quantityOf(fields[2]), len(fields[1]) > 0
 		case 1:

@@ -39,6 +39,7 @@ func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
 		e := &entry{kind: kind, ObjectMeta: metav1.ObjectMeta{
 			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
 		}}
+		// Users choose the name of an owner. No object has a name that cannot exist.
 		if owner, ownerKind := c.kinds.Owner(u); owner != nil && names.CanExist(owner.Name) {
 			// A pointer into the list of all owners would keep them.
 			e.owner, e.ownerKind = owner.DeepCopy(), ownerKind
@@ -58,6 +59,6 @@ func (c *Census) transform(kind *workload.Kind) cache.TransformFunc {
 func (e *entry) ended() *entry {
 	out := *e
 	name := generic.ObjectCountQuotaResourceNameFor(e.kind.GroupResource())
-	out.amounts = newAmounts(e.masked([]corev1.ResourceName{name}), nil)
+	out.amounts = amounts{usage: e.masked([]corev1.ResourceName{name})}
 	return &out
 }

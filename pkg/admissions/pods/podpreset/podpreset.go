@@ -77,6 +77,9 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if invalid, ok := errors.AsType[*invalidError](err); ok {
 		return admit.Forbidden(r, fmt.Errorf("filtering pod presets failed: %w", invalid))
 	}
+	if errors.Is(err, errTooMuch) {
+		return admit.Forbidden(r, err)
+	}
 	if err != nil || len(selected) == 0 {
 		return err
 	}

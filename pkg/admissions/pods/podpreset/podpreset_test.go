@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/internal/proportion"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
@@ -429,6 +430,47 @@ func TestLargePresets(t *testing.T) {
 				t.Errorf("Got a volume with %d sources", len(pod.Spec.Volumes[0].Projected.Sources))
 			}
 		})
+	}
+}
+
+// purse is an account with little memory.
+type purse struct {
+	reads.Detached
+
+	left int64
+}
+
+func (p *purse) Fits(n int64) bool { return n <= p.left }
+
+func (p *purse) Hold(_ context.Context, n int64) error {
+	p.left -= n
+	return nil
+}
+
+// TestLargePresetsCannotExhaustTheMemory has a pod that several large presets select. Two of them fit.
+func TestLargePresetsCannotExhaustTheMemory(t *testing.T) {
+	spec := `{"volumes":[{"name":"v%d","projected":{"sources":[` + strings.TrimSuffix(strings.Repeat("{},", 3_000), ",") + `]}}]}`
+	for presets, denied := range map[int]bool{2: false, 3: true, 20: true} {
+		var all []string
+		for i := range presets {
+			all = append(all, preset(fmt.Sprint("p", i), fmt.Sprintf(spec, i)))
+		}
+		p := newPlugin(t, all...).sync(t)
+		got := 0
+		p.env.Dynamic.PrependReactor("get", "podpresets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			got++
+			return false, nil, nil
+		})
+		// A preset takes 3,000 times 48 bytes, and half as much again.
+		account := &purse{left: 500_000, Detached: func() (reads.Account, func()) { return &purse{left: 1 << 40}, func() {} }}
+		pod := podWith(corev1.Container{})
+		err := p.Mutate(reads.NewContext(t.Context(), account), creation(pod))
+		if isDenial(err) != denied || !denied && err != nil || got != min(presets, 3) {
+			t.Errorf("%d presets: got %v after %d reads, want a denial: %t", presets, err, got, denied)
+		}
+		if want := presets; !denied && len(pod.Spec.Volumes) != want || denied && len(pod.Spec.Volumes) != 0 {
+			t.Errorf("%d presets: got %d volumes", presets, len(pod.Spec.Volumes))
+		}
 	}
 }
 

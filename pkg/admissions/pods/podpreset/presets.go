@@ -21,6 +21,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/quantities"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/internal/typed"
 	"github.com/postern-dev/postern/pkg/admit"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
@@ -86,15 +87,24 @@ func compiled(obj any) (any, error) {
 		return obj, nil
 	}
 	p := compile(u)
-	text, err := json.Marshal(u.Object["spec"])
+	size, err := memoryOf(u)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the spec of a preset: %w", err)
+		return nil, err
 	}
-	p.isTooLarge = footprint.Of(text, reflect.TypeFor[settingsv1alpha1.PodPresetSpec]()) > maxCached
+	p.isTooLarge = size > maxCached
 	if p.isTooLarge || p.err != nil {
 		p.Spec = settingsv1alpha1.PodPresetSpec{}
 	}
 	return p, nil
+}
+
+// memoryOf returns the memory in bytes of the typed spec of a preset.
+func memoryOf(u *unstructured.Unstructured) (int64, error) {
+	text, err := json.Marshal(u.Object["spec"])
+	if err != nil {
+		return 0, fmt.Errorf("encoding the spec of a preset: %w", err)
+	}
+	return footprint.Of(text, reflect.TypeFor[settingsv1alpha1.PodPresetSpec]()), nil
 }
 
 // compile converts a preset. It records an error in the preset, because a returned error would keep an older version in
@@ -139,7 +149,10 @@ func (p *preset) annotationSize() int {
 	return len(applied) + len(p.Name) + len(p.ResourceVersion) + 2*itemOverhead
 }
 
-var errUnsynced = errors.New("the presets are not known yet")
+var (
+	errUnsynced = errors.New("the presets are not known yet")
+	errTooMuch  = errors.New("the PodPresets that select the pod need more memory than one request may have")
+)
 
 // invalidError is the error for a preset whose selector cannot be evaluated.
 type invalidError struct{ preset *preset }
@@ -190,16 +203,29 @@ func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Se
 // selects reports whether the selector of a preset can be evaluated and matches a pod.
 func (p *preset) selects(pod labels.Set) bool { return p.err == nil && p.selector.Matches(pod) }
 
-// read returns the preset that the API server has now, or nil if it was deleted.
+// read returns the preset that the API server has now, or nil if it was deleted. The memory of the typed spec is held until the
+// request ends, and that of the untyped object only while the preset is read.
 func (s source) read(ctx context.Context, item *preset) (*preset, error) {
-	u, err := s.live.Namespace(item.Namespace).Get(ctx, item.Name, metav1.GetOptions{})
+	reading, end := reads.Scope(ctx)
+	defer end()
+	u, err := s.live.Namespace(item.Namespace).Get(reading, item.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // that there is none is an answer
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading PodPreset %q: %w", item.Name, err)
 	}
-	return compile(u), nil
+	p := compile(u)
+	size, err := memoryOf(u)
+	if err != nil {
+		return nil, err
+	}
+	end()
+	err = reads.Hold(ctx, footprint.WithSpare(size))
+	if errors.Is(err, reads.ErrTooLarge) {
+		return nil, errTooMuch
+	}
+	return p, err
 }
 
 // has reports whether a source has a preset with the namespace and the name of item.

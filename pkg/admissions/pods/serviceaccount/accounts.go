@@ -37,11 +37,10 @@ func newAccounts(d admit.Deps) accounts {
 	return accounts{lister: corev1listers.NewServiceAccountLister(informer.GetIndexer()), client: d.Client.CoreV1()}
 }
 
-func newInformer(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-	all := client.CoreV1().ServiceAccounts(metav1.NamespaceAll)
-	return pages.NewInformer(all, cache.SharedIndexInformerOptions{
-		ResyncPeriod: resync, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, ObjectDescription: "serviceaccounts",
-	})
+// newInformer lists page by page, unlike the informer that a plugin gets which asks
+// the factory for ServiceAccounts first.
+func newInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
+	return pages.NewInformer(client.CoreV1().ServiceAccounts(metav1.NamespaceAll), "serviceaccounts")
 }
 
 // get returns an account, or nil if the account does not exist.
