@@ -124,7 +124,8 @@ func (l *listWatch) transformedEvent(ctx context.Context, e watch.Event) watch.E
 }
 
 // Transport returns a RoundTripper for the clients of informers. A large event of a watch in JSON is read when no other one is in
-// memory. In protobuf objects take at most eight times as much memory as text, so that the events of those watches are not large. The watch ends after it, because decoders keep buffers of its length; informers watch again from there.
+// memory. The watch ends after it, because decoders keep buffers of its length; informers watch again from there. Watches in protobuf
+// are not changed: of the kinds that informers of this package watch so, an object takes at most seven times its text.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
