@@ -3,7 +3,6 @@ package footprint_test
 import (
 	"fmt"
 	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/internal/footprint"
+	"github.com/postern-dev/postern/internal/heap"
 )
 
 // list returns n copies of item, separated by commas, between before and after.
@@ -32,18 +32,6 @@ func numbered(before, item, after string, n int) []byte {
 		items[i] = strings.ReplaceAll(item, "#", fmt.Sprint(i))
 	}
 	return []byte(before + strings.Join(items, ",") + after)
-}
-
-// live returns the size of the memory that the result of make references.
-func live(make func() any) int64 {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	v := make()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	runtime.KeepAlive(v)
-	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
 // TestOf compares footprints with the memory of decoded objects. A slice may have up to half
@@ -73,7 +61,7 @@ func TestOf(t *testing.T) {
 		{"untyped lists", untyped, list(`{"spec":[`, `[1000,"a"]`, `]}`, 100_000)},
 		{"untyped members", untyped, numbered(`{"spec":{`, `"key-#":"value-#"`, `}}`, 50_000)},
 	} {
-		actual := live(func() any {
+		actual := heap.Kept(func() any {
 			var v any
 			if c.t != nil {
 				v = reflect.New(c.t).Interface()
@@ -135,7 +123,7 @@ func TestOfProtobuf(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		typ := reflect.TypeOf(c.obj).Elem()
-		actual := live(func() any {
+		actual := heap.Kept(func() any {
 			v := reflect.New(typ).Interface()
 			if err := v.(interface{ Unmarshal([]byte) error }).Unmarshal(text); err != nil {
 				t.Fatalf("%s: %v", c.name, err)

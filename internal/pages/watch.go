@@ -16,18 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
-const (
-	// smallEvent is the length in bytes of an event that is read without a turn.
-	smallEvent = 64 << 10
-	// maxEvent is the length in bytes of the longest event, as in client-go. 1.5 MiB, the most that etcd stores, become at most
-	// 10.5 MiB of JSON.
-	maxEvent = 16 << 20
-)
+// smallEvent is the length in bytes of an event that is read without a turn.
+const smallEvent = 64 << 10
 
 var (
-	errLongEvent = fmt.Errorf("an event of a watch has more than %d bytes", maxEvent)
+	errLongEvent = fmt.Errorf("an event of a watch has more than %d bytes", reads.MaxAnswer)
 	errStopped   = errors.New("the watch has ended")
 )
 
@@ -140,8 +137,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	own, ok := req.Context().Value(turnKey{}).(*turn)
-	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if !ok || resp.StatusCode != http.StatusOK || mediaType != "application/json" {
+	if !ok || resp.StatusCode != http.StatusOK {
+		return resp, nil
+	}
+	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "application/json" {
 		return resp, nil
 	}
 	ctx, cancel := context.WithCancel(req.Context())
@@ -215,7 +214,7 @@ func (e *events) rest(complete bool) error {
 		switch {
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return err
-		case e.text.Len() > maxEvent:
+		case e.text.Len() > reads.MaxAnswer:
 			return errLongEvent
 		}
 		complete = err == nil

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// maxAnswer is the length of the longest answer, in bytes. 1.5 MiB, the most that etcd stores, become at most 10.5 MiB
-	// of JSON.
-	maxAnswer = 16 << 20
+	// MaxAnswer is the length in bytes of the longest answer and of the longest event of a watch. 1.5 MiB, the most that etcd
+	// stores, become at most 10.5 MiB of JSON.
+	MaxAnswer = 16 << 20
 	// firstBytes is the length of an answer for which memory is held once, when it has been read.
 	firstBytes = 64 << 10
 	// textShare is the memory of an answer for each byte of its text: this package reads the text, client-go copies it into a
@@ -117,7 +117,7 @@ func (r *reading) readText(ctx context.Context) error {
 			// HTTP/2 does not return the cause.
 			r.broken = failing{cmp.Or(context.Cause(ctx), err)}
 			return nil
-		case r.text.Len() >= maxAnswer:
+		case r.text.Len() >= MaxAnswer:
 			return ErrTooLarge
 		}
 		if err := r.takeTurn(ctx); err != nil {
@@ -136,11 +136,8 @@ func (r *reading) takeTurn(ctx context.Context) error {
 		return nil
 	}
 	end, err := r.account.Turn(ctx)
-	if err != nil {
+	if err != nil || end == nil {
 		return err
-	}
-	if end == nil {
-		return nil
 	}
 	timer := time.AfterFunc(turnTime, func() { r.cancel(errSlow) })
 	r.turn = func() {
@@ -172,7 +169,7 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // memoryOf returns the memory of an answer once it is decoded, in bytes, and whether the answer is a list of which a shorter
-// part can be read. Nobody reads a part of a list in JSON.
+// part can be read. The account of a page of a list in JSON refuses the page itself, and nobody else reads parts of such a list.
 func memoryOf(text []byte, contentType string) (bytes int64, isList bool) {
 	switch mediaType, _, _ := mime.ParseMediaType(contentType); mediaType {
 	case jsonType:

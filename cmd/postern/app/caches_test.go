@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
+	"github.com/postern-dev/postern/internal/heap"
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
@@ -72,22 +72,18 @@ func TestMemoryOfCaches(t *testing.T) {
 	if err := p.makeServices([]string{"ServiceAccount", "PodPreset", "InitialResources"}, admissions.Configs{"InitialResources": {Data: []byte("vpa: {}")}}); err != nil {
 		t.Fatal(err)
 	}
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
 	ctx, cancel := context.WithTimeout(admittest.Context(t), time.Minute)
 	defer cancel()
-	p.informers.StartWithContext(ctx)
-	p.custom.Start(ctx.Done())
-	p.optional.Start(ctx.Done())
-	synced := newFlagged(nil)
-	if err := p.awaitInformers(ctx, synced); err != nil || ctx.Err() != nil {
-		t.Fatalf("The informers do not sync: %v", err)
-	}
-	runtime.GC()
-	runtime.GC() // Pools forget what they have after the second one.
-	runtime.ReadMemStats(&after)
-	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > 8<<20 {
+	kept := heap.Kept(func() any {
+		p.informers.StartWithContext(ctx)
+		p.custom.Start(ctx.Done())
+		p.optional.Start(ctx.Done())
+		if err := p.awaitInformers(ctx, newFlagged(nil)); err != nil || ctx.Err() != nil {
+			t.Fatalf("The informers do not sync: %v", err)
+		}
+		return p
+	})
+	if kept > 8<<20 {
 		t.Errorf("The caches take %d bytes for %d small objects", kept, objects*len(sent))
 	} else {
 		t.Logf("The caches take %d bytes", kept)

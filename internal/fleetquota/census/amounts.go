@@ -2,7 +2,6 @@ package census
 
 import (
 	"bytes"
-	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"gopkg.in/inf.v0"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 )
 
 // fewResources is the largest number of resources whose amounts are stored as maps. A pod that requests and limits CPU and memory
@@ -32,13 +32,10 @@ func newAmounts(usage, spare corev1.ResourceList) amounts {
 	if len(usage) <= fewResources && len(spare) <= fewResources {
 		return amounts{usage: usage, spare: spare}
 	}
-	all := maps.Clone(spare)
-	if all == nil {
-		all = corev1.ResourceList{}
-	}
-	maps.Copy(all, usage)
+	names := append(quota.ResourceNames(usage), quota.ResourceNames(spare)...)
+	slices.Sort(names)
 	var packed []byte
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	for _, name := range slices.Compact(names) {
 		packed = protowire.AppendString(packed, string(name))
 		for _, list := range []corev1.ResourceList{usage, spare} {
 			var text []byte

@@ -3,7 +3,6 @@ package census
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/fleetquota/workload"
+	"github.com/postern-dev/postern/internal/heap"
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 )
 
@@ -86,7 +86,7 @@ func TestMemoryOfAnEntry(t *testing.T) {
 	for name, test := range map[string]struct {
 		object *appsv1.Deployment
 		// most is how many bytes the entry may take.
-		copies, most int
+		copies, most int64
 	}{
 		"36,000 resources": {deployment(36_000, 0), 5, 1_350_000},
 		"30 resources":     {deployment(28, 0), 2_000, 3_000},
@@ -95,28 +95,23 @@ func TestMemoryOfAnEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept := make([]any, test.copies)
-			var before, after runtime.MemStats
 			test.object.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
 			text, err := json.Marshal(test.object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			runtime.GC()
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			for i := range kept {
-				u := &unstructured.Unstructured{}
-				if err := u.UnmarshalJSON(text); err != nil {
-					t.Fatal(err)
+			took := heap.Kept(func() any {
+				for i := range kept {
+					u := &unstructured.Unstructured{}
+					if err := u.UnmarshalJSON(text); err != nil {
+						t.Fatal(err)
+					}
+					if kept[i], err = c.transform(kind)(u); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if kept[i], err = c.transform(kind)(u); err != nil {
-					t.Fatal(err)
-				}
-			}
-			runtime.GC()
-			runtime.GC() // Pools forget what they have after the second one.
-			runtime.ReadMemStats(&after)
-			took := (int(after.HeapAlloc) - int(before.HeapAlloc)) / test.copies
+				return kept
+			}) / test.copies
 			t.Logf("An entry takes %d bytes, the object in etcd %d", took, test.object.Size())
 			if took > test.most {
 				t.Errorf("An entry takes %d bytes, want at most %d", took, test.most)
