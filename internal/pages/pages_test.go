@@ -325,7 +325,8 @@ func TestPagesOfLargeObjects(t *testing.T) {
 		mu.Unlock()
 		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ThingList","metadata":{"continue":%q,"resourceVersion":"7"},"items":[%s]}`, next, strings.Join(items, ","))
 	}))
-	defer func() { api.CloseClientConnections(); api.Close() }()
+	// It is closed when the informer has stopped, which would connect again.
+	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
 	config := &rest.Config{Host: api.URL, QPS: -1}
 	config.Wrap(reads.Transport)
 	client, err := dynamic.NewForConfig(config)
