@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/internal/shorttext"
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -23,8 +24,16 @@ const maxText = 4 << 10
 // does not answer. A review that does not allow the request is a Decision, never an error.
 func New(client kubernetes.Interface) admit.AuthorizeFunc {
 	return func(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
+		end, err := reads.Call(ctx)
+		if err != nil {
+			return admit.Decision{}, fmt.Errorf("waiting to create a SubjectAccessReview: %w", err)
+		}
+		defer end()
+		// A request may need a hundred reviews, of which little remains.
+		ctx, endReading := reads.Scope(ctx)
+		defer endReading()
 		review := &authorizationv1.SubjectAccessReview{Spec: spec}
-		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		review, err = client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return admit.Decision{}, fmt.Errorf("creating a SubjectAccessReview: %w", err)
 		}

@@ -1,6 +1,7 @@
 package authorization_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -40,6 +42,47 @@ func TestNewReturnsTheWholeStatus(t *testing.T) {
 				t.Errorf("Got %+v, %v; want %+v", got, err, tc.want)
 			}
 		})
+	}
+}
+
+// account counts the calls of a request. If refused is true, none may be made.
+type account struct {
+	reads.Detached
+	refused      bool
+	calls, ended int
+	// scopes is how many scopes began, and over how many of them ended.
+	scopes, over int
+}
+
+func (a *account) Open() (other reads.Account, end func()) {
+	a.scopes++
+	return a, func() { a.over++ }
+}
+
+func (a *account) Call(context.Context) (end func(), err error) {
+	if a.refused {
+		return nil, reads.ErrBusy
+	}
+	a.calls++
+	return func() { a.ended++ }, nil
+}
+
+// TestAReviewIsACall covers reviews that wait for other requests.
+func TestAReviewIsACall(t *testing.T) {
+	a, client := &account{}, &fake.Clientset{}
+	client.AddReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if a.calls != 1 || a.ended != 0 {
+			t.Errorf("There were %d calls before the answer, of which %d are over, want 1 and 0", a.calls, a.ended)
+		}
+		return true, &authorizationv1.SubjectAccessReview{}, nil
+	})
+	ctx := reads.NewContext(t.Context(), a)
+	if _, err := authorization.New(client)(ctx, authorizationv1.SubjectAccessReviewSpec{}); err != nil || a.ended != 1 || a.scopes != 1 || a.over != 1 {
+		t.Errorf("Got the error %v; %d calls are over, and %d of %d scopes", err, a.ended, a.over, a.scopes)
+	}
+	a.refused = true
+	if _, err := authorization.New(client)(ctx, authorizationv1.SubjectAccessReviewSpec{}); !errors.Is(err, reads.ErrBusy) || len(client.Actions()) != 1 {
+		t.Errorf("Got the error %v and %d reviews, want %v and 1", err, len(client.Actions()), reads.ErrBusy)
 	}
 }
 

@@ -181,6 +181,9 @@ func (a *pageAccount) Add(n int64) { a.held += n }
 // Turn implements reads.Account. It has no end, so that a page has pageTime to arrive.
 func (*pageAccount) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
 
+// Call implements reads.Account. Nothing waits for a page.
+func (*pageAccount) Call(context.Context) (end func(), err error) { return func() {}, nil }
+
 // Fits implements reads.Account. Hold refuses what does not fit.
 func (*pageAccount) Fits(int64) bool { return true }
 

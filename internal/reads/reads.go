@@ -13,6 +13,9 @@ var ErrTooLarge = errors.New("what the API server answers needs more memory than
 // ErrHeld is returned if other requests hold the memory for what is read.
 var ErrHeld = errors.New("too many bytes of requests are held")
 
+// ErrBusy is returned if too many requests of the same tenant wait for calls of the API server.
+var ErrBusy = errors.New("too many requests need the API server")
+
 // Account holds memory until a decision ends. Its methods may be called by several goroutines.
 type Account interface {
 	// Hold holds n bytes more, or what is left of the memory that one decision may have. It waits a moment for memory that
@@ -24,6 +27,10 @@ type Account interface {
 	// does not come. Without it, each of several answers would hold what the others wait for. The answer has 5 s to arrive,
 	// unless end is nil.
 	Turn(ctx context.Context) (end func(), err error)
+	// Call waits until a read or an access review may be sent, and returns an error if it may not. end is called when the
+	// answer has been read. A call that may lead to another admission request needs no Call, or else that request could wait
+	// for its own cause.
+	Call(ctx context.Context) (end func(), err error)
 	// Fits reports whether one decision may have n bytes more.
 	Fits(n int64) bool
 	// Open returns another account with the same limits, which holds memory until end is called.
@@ -53,8 +60,8 @@ func Scope(ctx context.Context) (scoped context.Context, end func()) {
 	return NewContext(ctx, a), end
 }
 
-// Without returns a context whose reads hold no memory, except within a Scope. It is for work that several requests share, none of
-// which should wait for memory on behalf of the others, and that reads objects of administrators.
+// Without returns a context whose reads hold no memory, except within a Scope, and wait for no other calls. It is for work that
+// several requests share, none of which should wait on behalf of the others, and that reads objects of administrators.
 func Without(ctx context.Context) context.Context {
 	a := accountOf(ctx)
 	if a == nil {
@@ -63,7 +70,7 @@ func Without(ctx context.Context) context.Context {
 	return NewContext(ctx, Detached(a.Open))
 }
 
-// Detached is an account that holds nothing. It opens accounts that do.
+// Detached is an account that holds nothing. It opens accounts that hold memory.
 type Detached func() (account Account, end func())
 
 // Hold implements Account.
@@ -78,8 +85,29 @@ func (Detached) Turn(context.Context) (end func(), err error) { return func() {}
 // Fits implements Account.
 func (Detached) Fits(int64) bool { return true }
 
+// Call implements Account.
+func (Detached) Call(context.Context) (end func(), err error) { return func() {}, nil }
+
 // Open implements Account.
-func (d Detached) Open() (account Account, end func()) { return d() }
+func (d Detached) Open() (account Account, end func()) {
+	a, end := d()
+	return shared{a}, end
+}
+
+// shared is an account whose calls wait for no others.
+type shared struct{ Account }
+
+func (shared) Call(context.Context) (end func(), err error) { return func() {}, nil }
+
+func (s shared) Open() (account Account, end func()) { return Detached(s.Account.Open).Open() }
+
+// Call is Account.Call for the account of ctx. A GET needs no Call: Transport waits for it.
+func Call(ctx context.Context) (end func(), err error) {
+	if a := accountOf(ctx); a != nil {
+		return a.Call(ctx)
+	}
+	return func() {}, nil
+}
 
 // Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.
 func Hold(ctx context.Context, n int64) error {

@@ -38,6 +38,9 @@ type purse struct {
 	full       bool
 	// turns is how many turns began, and ended how many of them are over.
 	turns, over int
+	// calls is how many calls began, and answered how many of them are over. If busy is true, there are too many.
+	calls, answered int
+	busy            bool
 	// opened are the accounts that Open returned, ended is how many of them have ended.
 	opened []*purse
 	ended  int
@@ -57,6 +60,14 @@ func (p *purse) Add(n int64) { p.held += n }
 func (p *purse) Turn(context.Context) (func(), error) {
 	p.turns++
 	return func() { p.over++ }, nil
+}
+
+func (p *purse) Call(context.Context) (func(), error) {
+	if p.busy {
+		return nil, reads.ErrBusy
+	}
+	p.calls++
+	return func() { p.answered++ }, nil
 }
 
 func (p *purse) Fits(n int64) bool {
@@ -193,6 +204,48 @@ func TestAChangeIsNotRefused(t *testing.T) {
 	}
 	if a.turns != 0 {
 		t.Error("It waited for its turn")
+	}
+}
+
+// TestCalls covers which requests to API servers wait for others of their tenant, and for how long.
+func TestCalls(t *testing.T) {
+	s := &server{text: encoded(t, padded(1)), contentType: runtime.ContentTypeProtobuf}
+	pods, a := s.typed(t).CoreV1().Pods("shop"), &purse{}
+	ctx := reads.NewContext(t.Context(), a)
+	s.handler = func(w http.ResponseWriter, _ *http.Request) {
+		if a.calls != 1 || a.answered != 0 {
+			t.Errorf("There were %d calls before the answer, of which %d are over, want 1 and 0", a.calls, a.answered)
+		}
+		w.Header().Set("Content-Type", s.contentType)
+		_, _ = w.Write(s.text)
+	}
+	if _, err := pods.Get(ctx, "a", metav1.GetOptions{}); err != nil || a.answered != 1 {
+		t.Errorf("Got the error %v, and %d calls are over", err, a.answered)
+	}
+	s.handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
+	if _, err := pods.Get(ctx, "a", metav1.GetOptions{}); err == nil || a.calls != 2 || a.answered != 2 {
+		t.Errorf("Got the error %v, and %d of %d calls are over", err, a.answered, a.calls)
+	}
+	s.handler, a.busy = nil, true
+	if _, err := pods.Get(ctx, "a", metav1.GetOptions{}); !errors.Is(err, reads.ErrBusy) {
+		t.Errorf("Got the error %v, want %v", err, reads.ErrBusy)
+	}
+	if _, err := reads.Call(ctx); !errors.Is(err, reads.ErrBusy) {
+		t.Errorf("Got the error %v for an access review, want %v", err, reads.ErrBusy)
+	}
+	// Other admission requests may be decided before the answer to a change.
+	if _, err := pods.Patch(ctx, "a", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("Got the error %v for a change", err)
+	}
+	// What several requests share waits for none of them.
+	scoped, end := reads.Scope(reads.Without(ctx))
+	defer end()
+	nested, endNested := reads.Scope(scoped)
+	defer endNested()
+	for _, ctx := range []context.Context{t.Context(), reads.Without(ctx), scoped, nested} {
+		if _, err := pods.Get(ctx, "a", metav1.GetOptions{}); err != nil {
+			t.Errorf("Got the error %v", err)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ const (
 var errSlow = errors.New("the API server did not send its answer in time")
 
 // Transport returns a RoundTripper that holds the memory of an answer in the account of the request's context before the
-// answer is decoded. Requests without an account, and watches, are not changed.
+// answer is decoded, and lets a GET wait for its Call. Requests without an account, and watches, are not changed.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -56,6 +56,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if a == nil || req.URL.Query().Get("watch") != "" {
 		return t.next.RoundTrip(req)
 	}
+	isWrite := req.Method != http.MethodGet
+	if !isWrite {
+		end, err := a.Call(req.Context())
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
@@ -63,7 +71,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	r := &reading{account: a, isWrite: req.Method != http.MethodGet, body: resp.Body, cancel: cancel}
+	r := &reading{account: a, isWrite: isWrite, body: resp.Body, cancel: cancel}
 	defer r.endTurn()
 	if err := r.readText(ctx); err != nil {
 		return nil, fmt.Errorf("reading an answer of the API server: %w", err)

@@ -2,7 +2,11 @@ package router
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
+
+	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/reads"
 )
@@ -22,6 +26,7 @@ type share struct {
 	class  string
 	// ceiling is how much memory the requests of the class may hold, in bytes.
 	ceiling int64
+	tenant  tenant
 
 	mu sync.Mutex
 	// room is what the request itself leaves of the ceiling.
@@ -30,12 +35,16 @@ type share struct {
 	needs, claimed int64
 	// lacked is true if memory was not available.
 	lacked bool
+	// waited is true if calls of other requests of the tenant were in the way.
+	waited atomic.Bool
+	// progress belongs to the calls of the router.
+	progress progress
 }
 
 // newAccount returns an account beside the memory that a request holds.
-func (r *Router) newAccount(isSystem bool, held int64) *account {
-	class, ceiling := r.classOf(isSystem)
-	return &account{share: &share{router: r, class: class, ceiling: ceiling, room: max(0, ceiling-held)}}
+func (r *Router) newAccount(of tenant, held int64) *account {
+	class, ceiling := r.classOf(of.isSystem)
+	return &account{share: &share{router: r, class: class, ceiling: ceiling, tenant: of, room: max(0, ceiling-held)}}
 }
 
 // Hold implements reads.Account. An object that needs more than the limit of its class takes the whole limit, as a request
@@ -102,6 +111,14 @@ func (a *account) Turn(ctx context.Context) (end func(), err error) {
 	return nil, reads.ErrHeld
 }
 
+// Call implements reads.Account.
+func (a *account) Call(ctx context.Context) (end func(), err error) {
+	if err := a.router.calls.take(ctx, a.share); err != nil {
+		return nil, err
+	}
+	return func() { a.router.calls.give(a.tenant) }, nil
+}
+
 // Fits implements reads.Account. It compares with the whole limit, so that a request that takes all of it can read lists.
 func (a *account) Fits(n int64) bool {
 	a.mu.Lock()
@@ -134,18 +151,33 @@ func (a *account) endRequest() {
 	a.room = a.ceiling
 }
 
-// hasLacked reports whether an object could not be read because others held the memory.
-func (a *account) hasLacked() bool {
+// explain returns the answer to a request that could not be decided, if what other requests did is the reason.
+func (a *account) explain(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*rejection](err); ok || a == nil {
+		return err
+	}
+	log := klog.FromContext(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.lacked
+	switch {
+	case a.waited.Load() && a.tenant.chooses():
+		// The reason may be another one: the requests of the tenant wait for an API server that is away.
+		if suppressed, ok := a.router.failures.Allow(); ok {
+			log.Error(err, "Denied a request that could not be decided and waited for others of its tenant", "suppressed", suppressed)
+		}
+		return tooManyCalls(a.tenant)
+	case a.lacked:
+		log.V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
+		return tooMany("too_many_bytes", reads.ErrHeld.Error())
+	}
+	return err
 }
 
 // Background returns a context for the work of services that belongs to no request. What it reads within a reads.Scope counts
 // as memory of a request that is not of the system. Other reads do not count, because nothing tells when they end.
 func (r *Router) Background(ctx context.Context) context.Context {
 	return reads.NewContext(ctx, reads.Detached(func() (reads.Account, func()) {
-		a := r.newAccount(false, 0)
+		a := r.newAccount(tenant{}, 0)
 		return a, a.end
 	}))
 }

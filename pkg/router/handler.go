@@ -78,11 +78,10 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		if resp, err = finish(resp, about.uid, h.phase); err != nil {
 			held.release()
-			if held.reads != nil && held.reads.hasLacked() {
-				klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
-				err = tooMany("too_many_bytes", reads.ErrHeld.Error())
-			}
 		}
+	}
+	if err != nil {
+		err = held.reads.explain(ctx, err)
 	}
 	if timeout < h.timeout {
 		h.router.metrics.short(h)

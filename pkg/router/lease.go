@@ -84,7 +84,7 @@ func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) erro
 	}
 	l.slot = true
 	r.metrics.began(l.half)
-	l.reads = r.newAccount(l.isSystem, l.memory)
+	l.reads = r.newAccount(r.tenantOf(ar, l.isSystem), l.memory)
 	return nil
 }
 
@@ -119,6 +119,7 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 func (l *lease) endDecision() {
 	if l.slot {
 		l.half.router.slots.release(l.isSystem)
+		l.half.router.calls.end(l.reads.share)
 		l.half.router.metrics.ended(l.half)
 		l.slot = false
 	}

@@ -43,7 +43,8 @@ const (
 	// retryAfter is in seconds. A client based on client-go, such as an API server,
 	// repeats a request that is answered 429 or 5xx with this header, even if it is
 	// a POST.
-	retryAfter = "1"
+	retryAfter        = "1"
+	retryAfterSeconds = 1
 )
 
 // Option is an optional argument of New.
@@ -52,6 +53,12 @@ type Option func(*Router)
 // WithLimits bounds the resources that requests may use at a time.
 func WithLimits(l Limits) Option {
 	return func(r *Router) { r.limits = l }
+}
+
+// WithNamespace sets Postern's own namespace. The requests of its service accounts do not wait for requests of users in other
+// namespaces. Without it, there is no such namespace.
+func WithNamespace(namespace string) Option {
+	return func(r *Router) { r.namespace = namespace }
 }
 
 // WithTimeout sets the time-out with which the webhooks are registered. A request with less time that cannot be decided is

@@ -55,10 +55,16 @@ func (e *rejection) denial() *admissionv1.AdmissionResponse {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusBadRequest: metav1.StatusReasonBadRequest, http.StatusRequestEntityTooLarge: metav1.StatusReasonRequestEntityTooLarge,
 		http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
+		http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
 	}
-	return &admissionv1.AdmissionResponse{UID: e.uid, Result: &metav1.Status{
+	status := &metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(e.code), Reason: reasons[e.code], Message: e.sentence, //nolint:gosec // an HTTP status
-	}}
+	}
+	if e.code == http.StatusTooManyRequests {
+		// The API server sends Retry-After then.
+		status.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	}
+	return &admissionv1.AdmissionResponse{UID: e.uid, Result: status}
 }
 
 // uidOf returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write
@@ -100,6 +106,15 @@ func tooLarge(format string, args ...any) *rejection {
 
 func unsupported(format string, args ...any) *rejection {
 	return &rejection{code: http.StatusUnsupportedMediaType, reason: "content_type", sentence: fmt.Sprintf(format, args...)}
+}
+
+// tooManyCalls is the rejection of a request that could not be decided in time because of other requests of its tenant. Whoever
+// sends those must not choose the failure policy with them.
+func tooManyCalls(of tenant) *rejection {
+	return &rejection{
+		code: http.StatusTooManyRequests, reason: "too_many_calls", isChosen: true,
+		sentence: fmt.Sprintf("too many requests of %s %.253q need the API server, repeat it later", of.kind, of.name),
+	}
 }
 
 func tooMany(reason, sentence string) *rejection {

@@ -28,12 +28,15 @@ type Router struct {
 	limits Limits
 	// timeout is the registered time-out, see WithTimeout.
 	timeout time.Duration
-	slots   slots
+	// namespace is Postern's own, see WithNamespace.
+	namespace string
+	slots     slots
 	// bodies bounds the memory of bodies, envelopes and answers. memory bounds the
 	// memory of decisions.
 	bodies, memory *budget
 	// turns has one item for each class of requests, for the one that reads a large answer of an API server.
 	turns *budget
+	calls calls
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
 	rejections, failures, panics sparselog.Limiter
@@ -50,6 +53,7 @@ func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, e
 		set(r)
 	}
 	r.slots.limit = r.limits.Requests
+	r.calls = calls{maxWaiting: (r.limits.Requests + waitingShare - 1) / waitingShare, tenants: map[tenant]*queue{}}
 	r.bodies = newBudget(r.limits.Bytes / bodyShare)
 	r.memory = newBudget(r.limits.Bytes - r.limits.Bytes/bodyShare)
 	m.setLimits(r.limits)

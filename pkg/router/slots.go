@@ -42,6 +42,9 @@ func (s *slots) release(system bool) {
 	}
 }
 
+// nodes is the group of all nodes.
+const nodes = "system:nodes"
+
 // isSystem reports whether the request comes from a node or from a component of the
 // control plane. The cluster needs these requests to recover.
 func isSystem(user authenticationv1.UserInfo) bool {
@@ -49,5 +52,5 @@ func isSystem(user authenticationv1.UserInfo) bool {
 	case "system:kube-controller-manager", "system:kube-scheduler":
 		return true
 	}
-	return strings.HasPrefix(user.Username, "system:serviceaccount:kube-system:") || slices.Contains(user.Groups, "system:nodes")
+	return strings.HasPrefix(user.Username, serviceAccountPrefix+"kube-system:") || slices.Contains(user.Groups, nodes)
 }

@@ -16,8 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -83,24 +85,125 @@ func TestOwnershipIsCalledForTheRest(t *testing.T) {
 	}
 }
 
+// TestManyCallsOfAUser has a user whose requests need 40,000 access reviews, beside a user in another namespace whose requests need
+// some too. All are decided: neither user gets a failure.
+func TestManyCallsOfAUser(t *testing.T) {
+	ring.Second(t, "400 clients keep the processors busy")
+	t.Parallel()
+	// Alice gets rights for the cluster.
+	c := suite.Start(t, controlplane.Options{ControllerManager: true})
+	suite.Alone(t)
+	flooded, quiet := c.Namespace(t), c.Namespace(t)
+	p := startOwnership(t, c, flooded)
+	mayFinalizeAll(t, c, quiet, "bob")
+	mayFinalizeAll(t, c, "", string(controlplane.Alice))
+	config := c.Config(t, controlplane.Admin)
+	config.Impersonate.UserName = "bob"
+	bob, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice := c.Client(t, controlplane.Alice)
+	inNamespace := func(client kubernetes.Interface, ns, name string, owners int) error {
+		_, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: ownedBy(name, owners)}, dryRun())
+		return err
+	}
+	namespaces := func(name string, owners int) error {
+		_, err := alice.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: ownedBy(name, owners)}, dryRun())
+		return err
+	}
+	e2e.Eventually(t, settleBound, "both have their rights", func(context.Context) error {
+		return errors.Join(inNamespace(alice, flooded, "first", 31), namespaces("first", 31), inNamespace(bob, quiet, "first", 31))
+	})
+	for kind, create := range map[string]func(name string) error{
+		"in one namespace": func(name string) error { return inNamespace(alice, flooded, name, 100) },
+		"of Namespaces":    func(name string) error { return namespaces(name, 100) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			const clients = 400
+			flood, start := make(chan error, clients), time.Now()
+			for i := range clients {
+				go func() { flood <- create(fmt.Sprint("flood-", i)) }()
+			}
+			var slowest time.Duration
+			others := 0
+			for ; len(flood) < clients; others++ {
+				from := time.Now()
+				if err := inNamespace(bob, quiet, fmt.Sprint(strings.Fields(kind)[0], "-", others), 31); err != nil {
+					t.Errorf("Got %v in a namespace beside the flood", err)
+				}
+				slowest = max(slowest, time.Since(from))
+			}
+			took, denied := time.Since(start), 0
+			for range clients {
+				switch err := <-flood; {
+				case err == nil:
+				case apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), "too many requests of "):
+					denied++
+				default:
+					t.Errorf("Got %v, want it decided", err)
+				}
+			}
+			t.Logf("%d requests in %v, of which %d were denied; %d requests beside them, the slowest in %v", clients, took, denied, others, slowest)
+		})
+	}
+	decidesAll(t, p)
+}
+
+// ownedBy is the metadata of an object with so many owners that it blocks.
+func ownedBy(name string, owners int) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Name: name, OwnerReferences: make([]metav1.OwnerReference, owners)}
+	for i := range m.OwnerReferences {
+		m.OwnerReferences[i] = deploymentRef(fmt.Sprintf("%s-%d", name, i))
+		m.OwnerReferences[i].UID = types.UID(m.OwnerReferences[i].Name)
+	}
+	return m
+}
+
+// mayFinalizeAll lets a user create ConfigMaps and Namespaces in a namespace, or everywhere, and block the deletion of Deployments.
+func mayFinalizeAll(t *testing.T, c *e2e.Cluster, ns, user string) {
+	t.Helper()
+	bind(t, c, ns, user, "finalizer", []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"deployments/finalizers"}, Verbs: []string{"update"}},
+	})
+}
+
+// bind gives a user rights in a namespace, or everywhere.
+func bind(t *testing.T, c *e2e.Cluster, ns, user, name string, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	rbac := c.Admin.RbacV1()
+	if ns == "" {
+		if _, err := rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("Creating a ClusterRole: %v", err)
+		}
+		if _, err := rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("Binding it: %v", err)
+		}
+		return
+	}
+	if _, err := rbac.Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Creating a Role: %v", err)
+	}
+	if _, err := rbac.RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Binding it: %v", err)
+	}
+}
+
 // startOwnership starts a Postern and waits until the API server calls it. In the namespace, alice may edit objects, and
 // may update the finalizers of owners with the name mine.
 func startOwnership(t *testing.T, c *e2e.Cluster, ns string) *e2e.Postern {
 	t.Helper()
-	rules := []rbacv1.PolicyRule{
+	bind(t, c, ns, string(controlplane.Alice), "alice", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}},
 		{APIGroups: []string{"apps", "e2e.postern.dev"}, Resources: []string{"deployments/finalizers", "things/finalizers"}, Verbs: []string{"update"}, ResourceNames: []string{"mine"}},
-	}
-	rbac := c.Admin.RbacV1()
-	if _, err := rbac.Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "alice"}, Rules: rules}, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("Creating a Role: %v", err)
-	}
-	if _, err := rbac.RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "alice"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "alice"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: string(controlplane.Alice)}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("Binding it: %v", err)
-	}
+	})
 	p := c.StartPostern(t, ownership())
 	alice := c.Client(t, controlplane.Alice)
 	e2e.Eventually(t, settleBound, "the API server calls Postern, and alice has her rights", func(ctx context.Context) error {

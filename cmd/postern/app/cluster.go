@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	// Postern sends requests to answer admission requests, and a client-side limit would delay the answers. API
-	// priority and fairness limits the requests on the server.
-	clientQPS   = 500
-	clientBurst = 1000
+	// noLimit is a QPS without a client-side limit. All requests would share that limit, so one user could delay the requests of
+	// others. pkg/router bounds the calls for each tenant, and API priority and fairness those of a replica.
+	noLimit = -1
 
 	// reachTimeout is the time-out of one attempt, and reachPause is the pause between two attempts.
 	reachTimeout = 5 * time.Second
@@ -43,7 +42,7 @@ func newCluster(kubeconfig string) (*cluster, error) {
 
 // newClients makes the clients of an API server without calling it.
 func newClients(config *rest.Config) (*cluster, error) {
-	config.QPS, config.Burst = clientQPS, clientBurst
+	config.QPS = noLimit
 	config.UserAgent = "postern/" + posternVersion()
 	config.Wrap(reads.Transport)
 	config.Wrap(pages.Transport)

@@ -48,3 +48,19 @@ func TestClientsHoldWhatTheyRead(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsHaveNoLimitOfTheirOwn covers the limit of client-go, which one user could use up for all.
+func TestClientsHaveNoLimitOfTheirOwn(t *testing.T) {
+	config := &rest.Config{Host: "http://localhost"}
+	c, err := newClients(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limiter := c.client.CoreV1().RESTClient().GetRateLimiter(); limiter != nil && limiter.QPS() > 0 {
+		t.Errorf("The typed client has the limit %v", limiter.QPS())
+	}
+	// The dynamic client does not tell its limit.
+	if config.QPS >= 0 {
+		t.Errorf("The configuration of the clients has the limit %v", config.QPS)
+	}
+}

@@ -94,7 +94,8 @@ func (o *options) prepare() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.router, err = router.New(p.services, router.NewMetrics(p.registry), router.WithLimits(limits), router.WithTimeout(d.Timeout), router.WithPathKeys(p.pathKeys)); err != nil {
+	options := []router.Option{router.WithLimits(limits), router.WithTimeout(d.Timeout), router.WithNamespace(d.Namespace), router.WithPathKeys(p.pathKeys)}
+	if p.router, err = router.New(p.services, router.NewMetrics(p.registry), options...); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -17,12 +17,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
 const (
-	// maxOwners is the largest number of access reviews of one request. Users choose the number of owners, and all
-	// plugins share the client.
+	// maxOwners is the largest number of access reviews of one request. Users choose the number of owners.
 	maxOwners = 100
 	// maxParallel is the largest number of concurrent access reviews of one request.
 	maxParallel = 8
@@ -137,7 +137,8 @@ func (e *enforcement) resourcesOf(ctx context.Context, r *admit.Request, ref met
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	var mappings []*meta.RESTMapping
 	if err == nil {
-		mappings, err = e.mapper.RESTMappingsWithContext(ctx, schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
+		// All requests wait for the one that fills the mapper.
+		mappings, err = e.mapper.RESTMappingsWithContext(reads.Without(ctx), schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
 		if err != nil && !meta.IsNoMatchError(err) {
 			return nil, fmt.Errorf("finding the resource of %s %s: %w", ref.APIVersion, ref.Kind, err)
 		}

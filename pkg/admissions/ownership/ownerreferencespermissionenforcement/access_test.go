@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admissions/ownership/ownerreferencespermissionenforcement"
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -39,6 +40,11 @@ func (m mapper) RESTMappings(schema.GroupKind, ...string) ([]*meta.RESTMapping, 
 // create sends a request for a pod with blocking owners, and returns the access reviews that it caused. The
 // user may finalize the objects in allowed.
 func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string) (asked []string, err error) {
+	t.Helper()
+	return createWith(t.Context(), t, m, owners, allowed...)
+}
+
+func createWith(ctx context.Context, t *testing.T, m meta.RESTMapper, owners []string, allowed ...string) (asked []string, err error) {
 	t.Helper()
 	client := &fake.Clientset{}
 	var mu sync.Mutex
@@ -68,7 +74,7 @@ func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string)
 	for _, name := range owners {
 		pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "a.b/v1", Kind: "C", Name: name, BlockOwnerDeletion: new(true)})
 	}
-	err = plugin.Validate(t.Context(), &admit.Request{Object: pod, AdmissionRequest: &admissionv1.AdmissionRequest{
+	err = plugin.Validate(ctx, &admit.Request{Object: pod, AdmissionRequest: &admissionv1.AdmissionRequest{
 		Operation: admissionv1.Create, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "shop", Name: "web",
 	}})
 	return asked, err
@@ -90,6 +96,34 @@ func TestAKindThatCouldNotBeLookedUpIsNoDenial(t *testing.T) {
 				t.Errorf("Got %v, want what the lookup ran into, and no status", err)
 			}
 		})
+	}
+}
+
+// busy is an account for which no call may be made.
+type busy struct{ reads.Detached }
+
+func (busy) Call(context.Context) (end func(), err error) { return nil, reads.ErrBusy }
+
+// discovering is a mapper that calls the API server.
+type discovering struct {
+	meta.RESTMapper
+	meta.RESTMapperWithContext
+}
+
+func (discovering) RESTMappingsWithContext(ctx context.Context, _ schema.GroupKind, _ ...string) ([]*meta.RESTMapping, error) {
+	end, err := reads.Call(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("discovery: %w", err)
+	}
+	end()
+	return nil, &meta.NoKindMatchError{}
+}
+
+// TestDiscoveryWaitsForNoTenant covers the request that fills the mapper, for which the requests of all users wait.
+func TestDiscoveryWaitsForNoTenant(t *testing.T) {
+	_, err := createWith(reads.NewContext(t.Context(), busy{}), t, discovering{}, []string{"x"})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot find RESTMapping") {
+		t.Errorf("Got %v, want a denial because there is no such kind", err)
 	}
 }
 

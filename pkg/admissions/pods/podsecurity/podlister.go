@@ -74,9 +74,10 @@ func trim(pod *corev1.Pod) {
 }
 
 // page returns a page of the list, without the fields that no check reads. The memory of the pods is held until the request
-// ends, and that of the fields only while the page is read.
+// ends, and that of the fields only while the page is read. It does not wait for calls of other requests, because other lists
+// wait for this one.
 func (l *podLister) page(ctx context.Context, namespace string, options metav1.ListOptions) (pods []*corev1.Pod, next string, err error) {
-	reading, end := reads.Scope(ctx)
+	reading, end := reads.Scope(reads.Without(ctx))
 	defer end()
 	page, err := l.client.CoreV1().Pods(namespace).List(reading, options)
 	if err != nil {
