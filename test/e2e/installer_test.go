@@ -19,7 +19,7 @@ import (
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
-	for _, name := range []string{"postern.yaml", "rbac.yaml"} {
+	for _, name := range []string{"postern.yaml", "rbac.yaml", "flowcontrol.yaml"} {
 		path := filepath.Join("..", "..", "installer", name)
 		if out, err := c.Kubectl(t.Context(), controlplane.Admin, "apply", "--validate=strict", "-f", path).CombinedOutput(); err != nil {
 			t.Fatalf("Applying %s: %v: %s", name, err, out)
@@ -46,5 +46,11 @@ func TestManifests(t *testing.T) {
 	_, plugins, _ := strings.Cut(args[named], "=")
 	p := c.StartPostern(t, e2e.Options{Plugins: strings.Split(plugins, ","), Flags: slices.Delete(slices.Clone(args), named, named+1)})
 	awaitCalled(t, c)
+	served := c.Metrics(t)
+	for _, schema := range []string{"postern-reads", "postern-writes"} {
+		if n := served.Sum(t, "apiserver_flowcontrol_dispatched_requests_total", `flow_schema="`+schema+`"`, `priority_level="`+schema+`"`); n == 0 {
+			t.Errorf("The API server has served no request of Postern by the FlowSchema %s", schema)
+		}
+	}
 	p.Stop(t)
 }

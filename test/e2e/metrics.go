@@ -27,6 +27,20 @@ func (p *Postern) Metrics(tb testing.TB) Metrics {
 	if err != nil {
 		tb.Fatalf("Reading Postern's metrics: %v", err)
 	}
+	return metricsOf(text)
+}
+
+// Metrics reads all metrics of the API server.
+func (c *Cluster) Metrics(tb testing.TB) Metrics {
+	tb.Helper()
+	text, err := c.Admin.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(tb.Context())
+	if err != nil {
+		tb.Fatalf("Reading the API server's metrics: %v", err)
+	}
+	return metricsOf(string(text))
+}
+
+func metricsOf(text string) Metrics {
 	m := Metrics{}
 	for line := range strings.Lines(text) {
 		if s := sample.FindStringSubmatch(strings.TrimSpace(line)); s != nil {
@@ -46,7 +60,7 @@ func (m Metrics) Sum(tb testing.TB, name string, labels ...string) float64 {
 		}
 		value, err := strconv.ParseFloat(s[1], 64)
 		if err != nil {
-			tb.Fatalf("Reading Postern's metrics: %s%s: %v", name, s[0], err)
+			tb.Fatalf("Reading the metric %s%s: %v", name, s[0], err)
 		}
 		sum += value
 	}

@@ -13,11 +13,13 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -68,7 +70,9 @@ func TestObjects(t *testing.T) {
 		"ServiceMonitor": func() any { return &monitoringv1.ServiceMonitor{} }, "Job": func() any { return &batchv1.Job{} },
 		"ClusterRole": func() any { return &rbacv1.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
 		"Role": func() any { return &rbacv1.Role{} }, "RoleBinding": func() any { return &rbacv1.RoleBinding{} },
-		"CustomResourceDefinition": func() any { return &apiextensionsv1.CustomResourceDefinition{} },
+		"PriorityLevelConfiguration": func() any { return &flowcontrolv1.PriorityLevelConfiguration{} },
+		"FlowSchema":                 func() any { return &flowcontrolv1.FlowSchema{} },
+		"CustomResourceDefinition":   func() any { return &apiextensionsv1.CustomResourceDefinition{} },
 	}
 	for name, v := range variants(t) {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +106,39 @@ func TestObjects(t *testing.T) {
 				if !seen[kind] {
 					t.Errorf("There is no %s", kind)
 				}
+			}
+		})
+	}
+}
+
+// TestFlowControlOfOlderServers covers Kubernetes 1.28, and API servers without API priority and fairness.
+func TestFlowControlOfOlderServers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		served  chartutil.VersionSet
+		enabled bool
+		want    string // The version of each object.
+	}{
+		"1.29 to 1.31":                      {chartutil.VersionSet{"flowcontrol.apiserver.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1beta3"}, true, "flowcontrol.apiserver.k8s.io/v1"},
+		"1.28":                              {chartutil.VersionSet{"flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3"}, true, "flowcontrol.apiserver.k8s.io/v1beta3"},
+		"without API priority and fairness": {chartutil.VersionSet{"v1", "apps/v1"}, true, ""},
+		"disabled":                          {chartutil.DefaultVersionSet, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			capabilities := chartutil.DefaultCapabilities.Copy()
+			capabilities.APIVersions = tc.served
+			texts, err := renderOn(load(t), namespace, values{"flowControl": values{"enabled": tc.enabled}}, capabilities, engine.Render)
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs := documents(t, texts["flowcontrol.yaml"])
+			for _, doc := range docs {
+				var object metav1.TypeMeta
+				if err := yaml.Unmarshal(doc, &object); err != nil || object.APIVersion != tc.want {
+					t.Errorf("Got the version %q, %v, want %q", object.APIVersion, err, tc.want)
+				}
+			}
+			if isRendered := len(docs) == 4; isRendered != (tc.want != "") || !isRendered && len(docs) > 0 {
+				t.Errorf("Got %d objects", len(docs))
 			}
 		})
 	}

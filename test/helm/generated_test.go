@@ -143,5 +143,6 @@ func TestManifests(t *testing.T) {
 	want(t, installer("rbac.yaml"), printed(t, arguments(t, texts)...))
 	// The end-to-end tests run the command of the Job with the permissions of the Job.
 	want(t, filepath.Join("..", "e2e", "testdata", "uninstall.yaml"), join("An end-to-end test applies it.", "uninstall.yaml"))
+	want(t, installer("flowcontrol.yaml"), join("Apply it on\n# Kubernetes 1.29 or later.", "flowcontrol.yaml"))
 	want(t, installer("traffic.yaml"), join("Apply it if\n# the network plugin enforces policies.", "networkpolicy.yaml"))
 }

@@ -42,15 +42,18 @@ type values = map[string]any
 // render renders the templates of the chart in a namespace, and returns the text of each by its name. It fails if the
 // schema refuses the values.
 func render(c *chart.Chart, namespace string, v values) (map[string]string, error) {
-	return renderWith(c, namespace, v, engine.Render)
+	return renderOn(c, namespace, v, chartutil.DefaultCapabilities, engine.Render)
 }
 
-func renderWith(c *chart.Chart, namespace string, v values, rendering func(*chart.Chart, chartutil.Values) (map[string]string, error)) (map[string]string, error) {
+// renderOn is render for a cluster with other capabilities, or with another rendering.
+func renderOn(
+	c *chart.Chart, namespace string, v values, capabilities *chartutil.Capabilities, rendering func(*chart.Chart, chartutil.Values) (map[string]string, error),
+) (map[string]string, error) {
 	if err := chartutil.ProcessDependencies(c, v); err != nil {
 		return nil, err
 	}
 	options := chartutil.ReleaseOptions{Name: "postern", Namespace: namespace, Revision: 1, IsInstall: true}
-	all, err := chartutil.ToRenderValues(c, v, options, chartutil.DefaultCapabilities)
+	all, err := chartutil.ToRenderValues(c, v, options, capabilities)
 	if err != nil {
 		return nil, err
 	}

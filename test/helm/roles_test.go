@@ -121,7 +121,7 @@ func TestRemovedPluginsKeepTheirRules(t *testing.T) {
 		t.Run(ns, func(t *testing.T) {
 			var cluster stored
 			upgrade := func(plugins ...any) []string {
-				texts, err := renderWith(load(t), ns, values{"plugins": plugins}, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
+				texts, err := renderOn(load(t), ns, values{"plugins": plugins}, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
 					return engine.RenderWithClientProvider(c, v, &cluster)
 				})
 				if err != nil {
