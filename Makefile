@@ -291,7 +291,7 @@ push: image ## Push the container image [IMAGE=registry/name:tag]
 .PHONY: release
 release: image $(RELEASE_PLATFORMS:%=bin/%/postern) ## Write binaries, image, chart, manifest and checksums to bin/release [IMAGE= RELEASE=folder]
 	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
-	cp bin/postern-image.tar $(RELEASE)
+	cp bin/postern-image.tar installer/flowcontrol.yaml $(RELEASE)
 	set -e; for platform in $(RELEASE_PLATFORMS); do \
 		cp bin/$$platform/postern $(RELEASE)/postern-$$platform; \
 		$(MAKE_IMAGE) sbom -version $(TAG) -to $(RELEASE)/postern-$$platform.spdx.json bin/$$platform/postern; done

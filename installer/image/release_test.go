@@ -42,7 +42,7 @@ func TestRelease(t *testing.T) {
 		names = append(names, strings.Fields(line)[1])
 	}
 	program := "postern-" + platform
-	want := fmt.Sprint([]string{"postern-chart.tgz", "postern-image.tar", program, program + ".spdx.json", "postern.yaml"})
+	want := fmt.Sprint([]string{"flowcontrol.yaml", "postern-chart.tgz", "postern-image.tar", program, program + ".spdx.json", "postern.yaml"})
 	if got := fmt.Sprint(names); got != want {
 		t.Errorf("The release has the files %s, want %s", got, want)
 	}

@@ -16,7 +16,7 @@ import (
 const (
 	// smallFootprint is the footprint in bytes below which an estimate suffices. The estimate is placeBytes for each
 	// value, which is more than an item of any list of k8s.io/api takes, or an entry of a map of quantities. For an object with
-	// 100 owners it is thirty times too much, so with larger estimates some hundred requests that wait would hold all memory.
+	// 100 owners it is thirty times too much, so with larger estimates two hundred requests that wait would hold all memory.
 	smallFootprint = 64 << 10
 	placeBytes     = 640
 )

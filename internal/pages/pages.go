@@ -181,7 +181,7 @@ func (a *pageAccount) Add(n int64) { a.held += n }
 // Turn implements reads.Account. It has no end, so that a page has pageTime to arrive.
 func (*pageAccount) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
 
-// Call implements reads.Account. Nothing waits for a page.
+// Call implements reads.Account. A page waits for no other calls.
 func (*pageAccount) Call(context.Context) (end func(), err error) { return func() {}, nil }
 
 // Fits implements reads.Account. Hold refuses what does not fit.

@@ -1,5 +1,5 @@
-// Package reads bounds the memory of the objects that are read from API servers to decide requests. Users choose how large
-// stored objects are, and how many requests read them at the same time.
+// Package reads bounds the calls of API servers that requests need, and the memory of the objects that are read for them. Users
+// choose how large stored objects are, how many of them a request needs, and how many requests read them at the same time.
 package reads
 
 import (
@@ -16,7 +16,7 @@ var ErrHeld = errors.New("too many bytes of requests are held")
 // ErrBusy is returned if too many requests of the same tenant wait for calls of the API server.
 var ErrBusy = errors.New("too many requests need the API server")
 
-// Account holds memory until a decision ends. Its methods may be called by several goroutines.
+// Account holds memory until a decision ends, and lets calls wait for those of other requests. Its methods may be called by several goroutines.
 type Account interface {
 	// Hold holds n bytes more, or what is left of the memory that one decision may have. It waits a moment for memory that
 	// others hold, and returns ErrHeld if they keep it, or if ctx ends.
@@ -70,7 +70,7 @@ func Without(ctx context.Context) context.Context {
 	return NewContext(ctx, Detached(a.Open))
 }
 
-// Detached is an account that holds nothing. It opens accounts that hold memory.
+// Detached is an account that holds nothing. It opens accounts that hold memory. The calls of both wait for no others.
 type Detached func() (account Account, end func())
 
 // Hold implements Account.

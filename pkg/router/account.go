@@ -116,7 +116,7 @@ func (a *account) Call(ctx context.Context) (end func(), err error) {
 	if err := a.router.calls.take(ctx, a.share); err != nil {
 		return nil, err
 	}
-	return func() { a.router.calls.give(a.tenant) }, nil
+	return sync.OnceFunc(func() { a.router.calls.give(a.tenant) }), nil
 }
 
 // Fits implements reads.Account. It compares with the whole limit, so that a request that takes all of it can read lists.
@@ -151,14 +151,19 @@ func (a *account) endRequest() {
 	a.room = a.ceiling
 }
 
+// hasLacked reports whether an object could not be read because others held the memory.
+func (a *account) hasLacked() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lacked
+}
+
 // explain returns the answer to a request that could not be decided, if what other requests did is the reason.
 func (a *account) explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*rejection](err); ok || a == nil {
 		return err
 	}
 	log := klog.FromContext(ctx)
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	switch {
 	case a.waited.Load() && a.tenant.chooses():
 		// The reason may be another one: the requests of the tenant wait for an API server that is away.
@@ -166,7 +171,7 @@ func (a *account) explain(ctx context.Context, err error) error {
 			log.Error(err, "Denied a request that could not be decided and waited for others of its tenant", "suppressed", suppressed)
 		}
 		return tooManyCalls(a.tenant)
-	case a.lacked:
+	case a.hasLacked() && ctx.Err() == nil:
 		log.V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
 		return tooMany("too_many_bytes", reads.ErrHeld.Error())
 	}

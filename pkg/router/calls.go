@@ -13,10 +13,11 @@ import (
 
 const (
 	// maxCalls is how many calls of the API server the requests of one tenant make at a time. A call takes some milliseconds, so
-	// these are thousands per second. The calls of a tenant from three replicas leave a part of the 81 seats free that
+	// these are thousands per second. The calls of a tenant from three replicas leave a part of the 82 seats free that
 	// installer/flowcontrol.yaml reserves in an API server with default flags.
 	maxCalls = 16
-	// waitingShare is the part of the requests in progress that may wait for other requests of their tenant.
+	// waitingShare is the part of the requests in progress that may wait for others of their tenant, before those of tenants that
+	// have an equal part of it are refused.
 	waitingShare = 4
 )
 
@@ -62,8 +63,8 @@ func (t tenant) chooses() bool { return !t.isSystem || t.kind == nodeTenant }
 // calls bounds the calls of the API server that the requests of each tenant make at a time. Users choose how many calls their
 // requests need, and must not keep the requests of others waiting.
 type calls struct {
-	// maxWaiting is how many requests of all tenants may wait. A tenant with less than its part may always wait, so that no other
-	// one keeps it from that. 0 means no limit.
+	// maxWaiting is how many requests of all tenants may wait, before those of tenants that have an equal part of it are refused.
+	// A tenant with less may always wait, so that no other one keeps it from that. 0 means no limit.
 	maxWaiting int
 
 	mu      sync.Mutex
@@ -120,8 +121,8 @@ func (c *calls) take(ctx context.Context, s *share) error {
 	return ctx.Err()
 }
 
-// mayWait counts a request that has to wait, until it is over. It is refused at its first call or not at all: if it had to
-// compete for each call, many requests would be refused after most of their work.
+// mayWait counts a request that has to wait, until it is over. It is not refused after its first call: if it had to compete
+// for each call, many requests would be refused after most of their work.
 func (c *calls) mayWait(q *queue, s *share) bool {
 	if s.progress.isWaiting || s.progress.isOver {
 		return true

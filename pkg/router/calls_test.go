@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -324,4 +325,27 @@ func TestFailuresAfterWaiting(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAShortRequestThatWaited covers a request with less than the registered time-out. It is told why it was denied.
+func TestAShortRequestThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &calling{answers: make(chan error)}
+		r, err := router.New([]router.AdmissionService{service(api.admit)}, nil, router.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shop, early := from("shop", "alice"), make(chan answer, maxCalls)
+		for range maxCalls {
+			go func() { early <- exchange(t, r, "/pods/mutate?timeout=30s", &shop) }()
+		}
+		synctest.Wait()
+		if a := exchange(t, r, "/pods/mutate?timeout=1s", &shop); !isBusy(t, a, `namespace "shop"`) {
+			t.Errorf("Got %d %s, want a denial because of the other requests", a.code, a.body)
+		}
+		for range maxCalls {
+			api.answers <- nil
+			<-early
+		}
+	})
 }

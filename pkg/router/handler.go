@@ -85,7 +85,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if timeout < h.timeout {
 		h.router.metrics.short(h)
-		if err != nil {
+		if err != nil && !isChosen(err) {
 			resp, err = h.denyShort(ctx, about, timeout, err), nil
 			// An AdmitFunc that has not returned still uses the lease.
 			held = &lease{half: h, source: held.source}

@@ -82,9 +82,9 @@ func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) erro
 	if !r.slots.take(l.isSystem) {
 		return tooMany("too_many", "too many requests are being decided")
 	}
+	l.reads = r.newAccount(r.tenantOf(ar, l.isSystem), l.memory)
 	l.slot = true
 	r.metrics.began(l.half)
-	l.reads = r.newAccount(r.tenantOf(ar, l.isSystem), l.memory)
 	return nil
 }
 

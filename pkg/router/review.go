@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -49,6 +50,12 @@ type rejection struct {
 }
 
 func (e *rejection) Error() string { return e.sentence }
+
+// isChosen reports whether an error is a rejection of what a user can choose.
+func isChosen(err error) bool {
+	rej, ok := errors.AsType[*rejection](err)
+	return ok && rej.isChosen
+}
 
 // denial returns the response to a request with a uid.
 func (e *rejection) denial() *admissionv1.AdmissionResponse {

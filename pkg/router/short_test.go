@@ -35,7 +35,7 @@ func TestAShortRequestFailsClosed(t *testing.T) {
 	}{
 		"too late":                      {stuck, 10 * time.Second, nil, 200, 504, 1},
 		"a failure":                     {broken, 10 * time.Second, nil, 200, 504, 1},
-		"a panic":                       {func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { panic("x") }, 10 * time.Second, nil, 200, 504, 1},
+		"a panic":                       {func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { panic("x") }, 10 * time.Second, nil, 200, 500, 1},
 		"a decision":                    {allow, 10 * time.Second, nil, 200, 0, 1},
 		"a denial":                      {denied, 10 * time.Second, nil, 200, 403, 1},
 		"all of the registered time":    {broken, time.Second, nil, 500, 0, 0},

@@ -111,6 +111,29 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestTwoReleases checks that releases in two namespaces have no object in common, except the definitions.
+func TestTwoReleases(t *testing.T) {
+	names := map[string]string{}
+	for _, ns := range []string{namespace, "elsewhere"} {
+		for _, text := range mustRender(t, ns, variants(t)["all"]) {
+			for _, doc := range documents(t, text) {
+				var object metav1.PartialObjectMetadata
+				if err := yaml.Unmarshal(doc, &object); err != nil || object.Namespace != "" || object.Kind == "CustomResourceDefinition" {
+					continue
+				}
+				key := object.Kind + " " + object.Name
+				if other, ok := names[key]; ok && other != ns {
+					t.Errorf("Both releases have the %s", key)
+				}
+				names[key] = ns
+			}
+		}
+	}
+	if len(names) < 10 {
+		t.Errorf("Got only the objects %v", names)
+	}
+}
+
 // TestFlowControlOfOlderServers covers Kubernetes 1.28, and API servers without API priority and fairness.
 func TestFlowControlOfOlderServers(t *testing.T) {
 	for name, tc := range map[string]struct {

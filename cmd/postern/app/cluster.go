@@ -18,7 +18,7 @@ import (
 
 const (
 	// noLimit is a QPS without a client-side limit. All requests would share that limit, so one user could delay the requests of
-	// others. pkg/router bounds the calls for each tenant, and API priority and fairness those of a replica.
+	// others. pkg/router bounds the calls for each tenant, and API priority and fairness those of all replicas.
 	noLimit = -1
 
 	// reachTimeout is the time-out of one attempt, and reachPause is the pause between two attempts.

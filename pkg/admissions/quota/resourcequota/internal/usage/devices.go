@@ -155,7 +155,7 @@ func isOldest(ctx context.Context, client kubernetes.Interface, claim metav1.Obj
 		case err != nil && ctx.Err() != nil:
 			return false, fmt.Errorf("listing the ResourceClaims of a pod: %w", err)
 		case err != nil:
-			// The error may be that of the limit of requests to the API server, which users can reach.
+			// Users can have the list wait too long, for memory or for other requests of the namespace.
 			klog.FromContext(ctx).V(2).Info("A ResourceClaim for a pod is charged, because the others could not be listed", "claims", number, "err", err)
 			return false, nil
 		}
