@@ -404,6 +404,7 @@ func (c *cluster) manifests(t *testing.T, block []string, before map[string]bool
 	c.eventually(t, "the webhooks to be removed with the namespace", func() string { return strings.Join(c.configurations(t), " ") })
 	c.endReplicas(t)
 	c.sh(t, "bin/postern rbac --enable-admission-plugins=AlwaysPullImages | kubectl delete --ignore-not-found -f -")
+	c.sh(t, "kubectl delete -f installer/flowcontrol.yaml")
 	c.sh(t, "kubectl delete -f installer/crds")
 	c.leaves(t, before)
 }
