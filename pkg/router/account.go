@@ -2,11 +2,8 @@ package router
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
-
-	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/reads"
 )
@@ -33,8 +30,8 @@ type share struct {
 	room int64
 	// needs is what all objects take. claimed is less if that is more than room.
 	needs, claimed int64
-	// lacked is true if memory was not available.
-	lacked bool
+	// lacked is true if memory was not available at once, and refused if it was not available at all.
+	lacked, refused atomic.Bool
 	// waited is true if calls of other requests of the tenant were in the way.
 	waited atomic.Bool
 	// progress belongs to the calls of the router.
@@ -50,8 +47,22 @@ func (r *Router) newAccount(of tenant, held int64) *account {
 // Hold implements reads.Account. An object that needs more than the limit of its class takes the whole limit, as a request
 // does, so that no user can store an object with which a request is never decided.
 func (a *account) Hold(ctx context.Context, n int64) error {
-	claim := a.claim(n)
-	return a.settle(n, claim, claim == 0 || a.router.memory.take(ctx, a.class, a.ceiling, claim))
+	claim, ok := a.claim(n), true
+	if claim > 0 {
+		ok = a.note(a.router.memory.take(ctx, a.class, a.ceiling, claim))
+	}
+	return a.settle(n, claim, ok)
+}
+
+// note notes whether memory was taken, and whether at once.
+func (a *account) note(ok, atOnce bool) bool {
+	if !atOnce {
+		a.lacked.Store(true)
+	}
+	if !ok {
+		a.refused.Store(true)
+	}
+	return ok
 }
 
 // Add implements reads.Account.
@@ -92,7 +103,6 @@ func (a *account) settle(n, claim int64, ok bool) error {
 		a.router.memory.give(a.class, claim)
 		return nil
 	}
-	a.lacked = true
 	if !a.ended {
 		a.needed -= n
 		a.needs -= n
@@ -102,12 +112,9 @@ func (a *account) settle(n, claim int64, ok bool) error {
 
 // Turn implements reads.Account.
 func (a *account) Turn(ctx context.Context) (end func(), err error) {
-	if a.router.turns.take(ctx, a.class, 1, 1) {
+	if a.note(a.router.turns.take(ctx, a.class, 1, 1)) {
 		return func() { a.router.turns.give(a.class, 1) }, nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lacked = true
 	return nil, reads.ErrHeld
 }
 
@@ -149,33 +156,6 @@ func (a *account) endRequest() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.room = a.ceiling
-}
-
-// hasLacked reports whether an object could not be read because others held the memory.
-func (a *account) hasLacked() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.lacked
-}
-
-// explain returns the answer to a request that could not be decided, if what other requests did is the reason.
-func (a *account) explain(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*rejection](err); ok || a == nil {
-		return err
-	}
-	log := klog.FromContext(ctx)
-	switch {
-	case a.waited.Load() && a.tenant.chooses():
-		// The reason may be another one: the requests of the tenant wait for an API server that is away.
-		if suppressed, ok := a.router.failures.Allow(); ok {
-			log.Error(err, "Denied a request that could not be decided and waited for others of its tenant", "suppressed", suppressed)
-		}
-		return tooManyCalls(a.tenant)
-	case a.hasLacked() && ctx.Err() == nil:
-		log.V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
-		return tooMany("too_many_bytes", reads.ErrHeld.Error())
-	}
-	return err
 }
 
 // Background returns a context for the work of services that belongs to no request. What it reads within a reads.Scope counts

@@ -41,8 +41,9 @@ func (h *half) answer(ctx context.Context, w http.ResponseWriter, to *reply, res
 	if v == verdictDenied {
 		// A user must not fill the memory for answers to turn a denial into a failure.
 		to.held.giveMemory()
-	} else if err := to.held.holdAnswer(ctx, int64(cap(body))); err != nil {
-		h.reject(ctx, w, to.start, err)
+	} else if rej := to.held.holdAnswer(ctx, int64(cap(body))); rej != nil {
+		rej.uid = to.subject.uid
+		h.reject(ctx, w, to.start, rej)
 		return
 	}
 	if err := h.write(w, body); err != nil {

@@ -40,7 +40,9 @@ func (l *lease) readBody(ctx context.Context, w http.ResponseWriter, req *http.R
 	if isAnswered(err) {
 		l.release()
 		// A client that is still writing does not read the answer, and a connection that is closed meanwhile is an error
-		// for the client instead of a 429 that it would repeat. Read at most the same number of bytes again.
+		// for the client. Read at most the same number of bytes again, and first what is missing of the head.
+		more, _ := io.ReadAll(io.LimitReader(req.Body, int64(headBytes-len(body))))
+		body = append(body, more...)
 		_, rest := io.CopyN(io.Discard, req.Body, MaxBodyBytes)
 		isWhole = errors.Is(rest, io.EOF)
 	}

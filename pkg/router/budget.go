@@ -7,8 +7,8 @@ import (
 )
 
 // patience is how long a request waits for bytes that other requests hold. If they
-// are not available then, the request is answered with 429, and the client repeats
-// it.
+// are not available then, the request is denied or fails with 429, and the client
+// repeats it.
 const patience = 500 * time.Millisecond
 
 // budget bounds the bytes that requests hold, in total and for each owner.
@@ -32,24 +32,24 @@ func newBudget(size int64) *budget {
 // take takes n bytes for an owner, which may hold at most ceiling bytes. If the
 // bytes are not available, take waits a moment for other requests to give some back.
 // Small claims may overtake large claims, so that one large request does not delay
-// all others.
-func (b *budget) take(ctx context.Context, owner string, ceiling, n int64) bool {
+// all others. It returns whether it took them, and whether it took them at once.
+func (b *budget) take(ctx context.Context, owner string, ceiling, n int64) (ok, atOnce bool) {
 	fits, freed := b.try(owner, ceiling, n)
-	return fits || b.await(ctx, freed, owner, ceiling, n)
+	return fits || b.await(ctx, freed, owner, ceiling, n), fits
 }
 
 // grow is take for a request that holds bytes of the budget. Only one such request of
 // an owner waits. If several did, each would hold what the others wait for.
-func (b *budget) grow(ctx context.Context, owner string, ceiling, n int64) bool {
+func (b *budget) grow(ctx context.Context, owner string, ceiling, n int64) (ok, atOnce bool) {
 	fits, freed := b.try(owner, ceiling, n)
 	if fits {
-		return true
+		return true, true
 	}
 	if !b.setGrowing(owner) {
-		return false
+		return false, false
 	}
 	defer b.unsetGrowing(owner)
-	return b.await(ctx, freed, owner, ceiling, n)
+	return b.await(ctx, freed, owner, ceiling, n), false
 }
 
 // await repeats try whenever bytes are given back.

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 
@@ -45,7 +44,7 @@ func (r *Router) tenantOf(ar *admissionv1.AdmissionRequest, isSystem bool) tenan
 	account, isAccount := strings.CutPrefix(user, serviceAccountPrefix)
 	home, _, _ := strings.Cut(account, ":")
 	switch {
-	case slices.Contains(ar.UserInfo.Groups, nodes):
+	case isNode(ar.UserInfo):
 		return tenant{nodeTenant, user, isSystem}
 	case isAccount && home != "" && home == r.namespace:
 		return tenant{userTenant, user, isSystem}
@@ -56,9 +55,6 @@ func (r *Router) tenantOf(ar *admissionv1.AdmissionRequest, isSystem bool) tenan
 	}
 	return tenant{userTenant, user, isSystem}
 }
-
-// chooses reports whether whoever sends the requests of the tenant may want them to fail.
-func (t tenant) chooses() bool { return !t.isSystem || t.kind == nodeTenant }
 
 // calls bounds the calls of the API server that the requests of each tenant make at a time. Users choose how many calls their
 // requests need, and must not keep the requests of others waiting.

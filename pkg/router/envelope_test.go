@@ -55,7 +55,7 @@ func TestEnvelopesAreHeld(t *testing.T) {
 	body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","userInfo":{"groups":[` +
 		strings.TrimSuffix(strings.Repeat(`"",`, 200_000), ",") + `]}}}`
 	code := make(chan int, 1)
-	go func() { code <- s.post(t, "/pods/mutate", strings.NewReader(body)).code }()
+	go func() { code <- s.post(t, "/pods/mutate", strings.NewReader(body)).outcome() }()
 	await(t, func() bool { n, held := inFlight(t, s); return n == 1 && held > 3<<20 })
 	close(release)
 	if got := <-code; got != http.StatusOK {

@@ -81,7 +81,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	if err != nil {
-		err = held.reads.explain(ctx, err)
+		err = held.explain(ctx, err)
 	}
 	if timeout < h.timeout {
 		h.router.metrics.short(h)
@@ -136,7 +136,10 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 		})
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {
-		rej.uid = uidOf(body)
+		var userChooses bool
+		rej.uid, userChooses = headOf(body)
+		isBusy := rej.code == http.StatusTooManyRequests || rej.reason == reasonSlow && held.lacked
+		rej.isChosen = rej.isChosen || isBusy && userChooses
 	}
 	return ar, err
 }

@@ -47,7 +47,7 @@ func TestBodies(t *testing.T) {
 		{"a review", full, 200, ""},
 		{"the largest", padded(full, router.MaxBodyBytes), 200, ""},
 		{"too large, without a uid", bytes.Repeat([]byte(" "), router.MaxBodyBytes+1), 413, "larger than the 26214400 bytes"},
-		{"too large, with a uid that is far behind", append(bytes.Repeat([]byte(" "), 2000), padded(full, router.MaxBodyBytes)...), 413, "larger than the 26214400 bytes"},
+		{"too large, with a uid that is far behind", append(bytes.Repeat([]byte(" "), 5000), padded(full, router.MaxBodyBytes)...), 413, "larger than the 26214400 bytes"},
 		{"a large old object", within(`{"uid":"u-1","oldObject":{"a":"` + strings.Repeat("x", 12<<20) + `"}}`), 200, ""},
 		{"a uid that is none", within(`{"uid":{"uid":"u-1"},"dryRun":7}`), 400, "not an AdmissionReview"},
 		{"a uid of something else", within(`{"options":{"uid":"u-1"},"dryRun":7}`), 400, "not an AdmissionReview"},

@@ -2,8 +2,13 @@ package router
 
 import (
 	"context"
+	"errors"
+	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // lease holds the part of the router's limits that one request uses. The goroutine
@@ -25,6 +30,8 @@ type lease struct {
 	reads *account
 	// isSystem is the class of the slot.
 	isSystem, slot bool
+	// chooses says that whoever sends the request may want it to fail. lacked says that memory was not available at once.
+	chooses, lacked bool
 }
 
 // The classes of requests.
@@ -45,12 +52,23 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 	if l.body > 0 {
 		take = bodies.grow
 	}
-	if !take(ctx, l.source, bodies.size/2, n) {
-		return tooMany("too_many_bytes", "too many bytes of requests are held")
+	if !l.note(take(ctx, l.source, bodies.size/2, n)) {
+		return l.tooMany("too_many_bytes", "too many bytes of requests are held")
 	}
 	l.body += n
 	l.half.router.metrics.holds(n)
 	return nil
+}
+
+// note notes whether memory was taken at once.
+func (l *lease) note(ok, atOnce bool) bool {
+	l.lacked = l.lacked || !atOnce
+	return ok
+}
+
+// tooMany returns the rejection of a request because of what other requests hold. Users choose how many requests they send.
+func (l *lease) tooMany(reason, sentence string) *rejection {
+	return &rejection{code: http.StatusTooManyRequests, reason: reason, sentence: sentence, isChosen: l.chooses}
 }
 
 // takeBound takes the bound that the service has for a review, if memory is ample. The
@@ -73,14 +91,14 @@ func (l *lease) takeBound(review []byte) bool {
 // slot last, so that a request that waits for memory holds no slot.
 func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) error {
 	r := l.half.router
-	l.isSystem = isSystem(ar.UserInfo)
+	l.isSystem, l.chooses = isSystem(ar.UserInfo), chooses(ar.UserInfo)
 	if !l.isBound {
 		if err := l.takeWeight(ctx, ar); err != nil {
 			return err
 		}
 	}
 	if !r.slots.take(l.isSystem) {
-		return tooMany("too_many", "too many requests are being decided")
+		return l.tooMany("too_many", "too many requests are being decided")
 	}
 	l.reads = r.newAccount(r.tenantOf(ar, l.isSystem), l.memory)
 	l.slot = true
@@ -107,8 +125,8 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 		// limit.
 		n = min(n, ceiling)
 	}
-	if !r.memory.take(ctx, l.class, ceiling, n) {
-		return tooMany("too_many_bytes", "too many bytes of requests are held")
+	if !l.note(r.memory.take(ctx, l.class, ceiling, n)) {
+		return l.tooMany("too_many_bytes", "too many bytes of requests are held")
 	}
 	l.memory = n
 	r.metrics.holds(n)
@@ -128,7 +146,7 @@ func (l *lease) endDecision() {
 // holdAnswer holds n bytes for an answer of the source, instead of its body and the memory of the decision. The answer
 // may hold what the body held. An answer that is larger has the same limit and the same patience as a body. The memory of
 // the decision stays held while it waits.
-func (l *lease) holdAnswer(ctx context.Context, n int64) error {
+func (l *lease) holdAnswer(ctx context.Context, n int64) *rejection {
 	bodies := l.half.router.bodies
 	if n > l.body {
 		l.giveBody()
@@ -137,14 +155,37 @@ func (l *lease) holdAnswer(ctx context.Context, n int64) error {
 			// An answer that needs more than the limit of a source takes the whole limit.
 			n = min(n, ceiling)
 		}
-		if !bodies.take(ctx, l.source, ceiling, n) {
-			return tooMany("too_many_bytes", "too many bytes of answers are held")
+		if ok, _ := bodies.take(ctx, l.source, ceiling, n); !ok {
+			return l.tooMany("too_many_bytes", "too many bytes of answers are held")
 		}
 		l.body = n
 		l.half.router.metrics.holds(n)
 	}
 	l.giveMemory()
 	return nil
+}
+
+// explain returns the answer to a request that could not be decided, if what other requests did is the reason.
+func (l *lease) explain(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*rejection](err); ok || l.reads == nil {
+		return err
+	}
+	waited, lacked := l.reads.waited.Load(), l.lacked || l.reads.lacked.Load()
+	switch {
+	case !l.chooses && (!l.reads.refused.Load() || ctx.Err() != nil):
+		// It is not known to lack only memory, or is not repeated in time.
+		return err
+	case l.chooses && !waited && !lacked:
+		return err
+	}
+	// The reason may be another one: the requests of the tenant wait for an API server that is away.
+	if suppressed, ok := l.half.router.failures.Allow(); ok {
+		klog.FromContext(ctx).Error(err, "Could not decide a request that waited for others", "suppressed", suppressed)
+	}
+	if l.chooses && waited {
+		return tooManyCalls(l.reads.tenant)
+	}
+	return l.tooMany("too_many_bytes", reads.ErrHeld.Error())
 }
 
 // release gives everything back. It may be called more than once.

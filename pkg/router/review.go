@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,8 +27,8 @@ const (
 	// for the user and the options.
 	MaxBodyBytes = 2*maxObjectBytes + 1<<20
 
-	// headBytes is enough for what precedes the uid in a review, and for the uid.
-	headBytes = 1 << 10
+	// headBytes is enough for what precedes the objects in the review of a request of the control plane.
+	headBytes = 4 << 10
 )
 
 // mediaType is the content type of reviews and answers.
@@ -41,8 +42,8 @@ type rejection struct {
 	code     int
 	reason   string
 	sentence string
-	// isChosen says that a user can choose what is wrong: the size and the content of an object, or the names of groups. A
-	// panic is a defect, and who finds an object that leads to it can choose it too. If the uid of the request is known, the
+	// isChosen says that a user can choose what is wrong: the size and the content of an object, the names of groups, or how
+	// many requests there are. A panic is a defect, and who finds an object that leads to it can choose it too. If the uid of the request is known, the
 	// request is denied. With a failure, a user could choose the failure policy.
 	isChosen bool
 	// uid is the uid of the request, or "".
@@ -74,24 +75,36 @@ func (e *rejection) denial() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: e.uid, Result: status}
 }
 
-// uidOf returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write
-// it.
-func uidOf(body []byte) types.UID {
-	r := rawjson.Reader{Text: body[:min(len(body), headBytes)], MaxDepth: rawjson.MaxDepth}
-	for _, name := range []string{"request", "uid"} {
-		if r.Next() != '{' || !r.Enter() || !find(&r, name) {
-			return ""
+// headOf returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write it, and
+// whether its user may want it to fail. A user can make what precedes the user of the review longer than a head.
+func headOf(body []byte) (uid types.UID, userChooses bool) {
+	r := &rawjson.Reader{Text: body[:min(len(body), headBytes)], MaxDepth: rawjson.MaxDepth}
+	text, ok := member(r, true, "request", "uid")
+	if !ok || text[0] != '"' {
+		return "", true
+	}
+	uid = types.UID(text.Text())
+	var user authenticationv1.UserInfo
+	if text, ok = member(r, false, "userInfo"); !ok || kjson.UnmarshalCaseSensitivePreserveInts(text, &user) != nil {
+		return uid, true
+	}
+	return uid, chooses(user)
+}
+
+// member reads the value at a path of names. If isNew is false, the reader is behind another member of the object.
+func member(r *rawjson.Reader, isNew bool, path ...string) (rawjson.Value, bool) {
+	for _, name := range path {
+		if isNew && (r.Next() != '{' || !r.Enter()) || !find(r, isNew, name) {
+			return nil, false
 		}
+		isNew = true
 	}
-	if uid, ok := r.Value(); ok && uid[0] == '"' {
-		return types.UID(uid.Text())
-	}
-	return ""
+	return r.Value()
 }
 
 // find reads an object up to the value of a member.
-func find(r *rawjson.Reader, member string) bool {
-	for first := true; r.More('}', first); first = false {
+func find(r *rawjson.Reader, isNew bool, member string) bool {
+	for ; r.More('}', isNew); isNew = false {
 		name, ok := r.Name()
 		if !ok || string(name) == member {
 			return ok
@@ -122,10 +135,6 @@ func tooManyCalls(of tenant) *rejection {
 		code: http.StatusTooManyRequests, reason: "too_many_calls", isChosen: true,
 		sentence: fmt.Sprintf("too many requests of %s %.253q need the API server, repeat it later", of.kind, of.name),
 	}
-}
-
-func tooMany(reason, sentence string) *rejection {
-	return &rejection{code: http.StatusTooManyRequests, reason: reason, sentence: sentence}
 }
 
 // checkHeaders checks the headers of a request before its body is read. It returns

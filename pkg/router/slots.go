@@ -52,5 +52,11 @@ func isSystem(user authenticationv1.UserInfo) bool {
 	case "system:kube-controller-manager", "system:kube-scheduler":
 		return true
 	}
-	return strings.HasPrefix(user.Username, serviceAccountPrefix+"kube-system:") || slices.Contains(user.Groups, nodes)
+	return strings.HasPrefix(user.Username, serviceAccountPrefix+"kube-system:") || isNode(user)
 }
+
+func isNode(user authenticationv1.UserInfo) bool { return slices.Contains(user.Groups, nodes) }
+
+// chooses reports whether a user may want requests to fail, so that the failure policy decides. The components of the control
+// plane do not, and the cluster may need that it decides.
+func chooses(user authenticationv1.UserInfo) bool { return !isSystem(user) || isNode(user) }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -167,5 +169,60 @@ func TestLargeEventsAreCounted(t *testing.T) {
 		}
 		return nil
 	})
+	decidesAll(t, p)
+}
+
+// TestManyLargeRequestsOfAUser has a user whose large requests wait for the API server, so that Postern has no memory for all of
+// them. With Ignore, failures would store objects that a plugin denies.
+func TestManyLargeRequestsOfAUser(t *testing.T) {
+	ring.Second(t, "100 clients keep the processors busy")
+	t.Parallel()
+	c := suite.Start(t, controlplane.Options{ControllerManager: true})
+	suite.Alone(t)
+	p := c.StartPostern(t, e2e.Options{
+		Plugins: []string{"OwnerReferencesPermissionEnforcement"},
+		Flags:   []string{"--failure-policy=Ignore", "--max-request-bytes-inflight=64Mi"},
+	})
+	ns := c.Namespace(t)
+	mayFinalizeAll(t, c, ns, string(controlplane.Alice))
+	alice := c.Client(t, controlplane.Alice).CoreV1().ConfigMaps(ns)
+	text := strings.Repeat("x", 500_000)
+	create := func(ctx context.Context, name string, owners int, last ...metav1.OwnerReference) error {
+		m := &corev1.ConfigMap{ObjectMeta: ownedBy(name, owners), Data: map[string]string{"text": text}}
+		m.OwnerReferences = append(m.OwnerReferences, last...)
+		_, err := alice.Create(ctx, m, dryRun())
+		return err
+	}
+	forbidden := blockingRef("apps/v1", "StatefulSet", "not-hers")
+	e2e.Eventually(t, settleBound, "alice has her rights, and the API server calls Postern", func(ctx context.Context) error {
+		if err := create(ctx, "any", 0, forbidden); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("got %w, want it denied", err)
+		}
+		return create(ctx, "any", 1)
+	})
+	const clients, each = 400, 2
+	results, start := make(chan error, clients*each), time.Now()
+	for i := range clients {
+		go func() {
+			for n := range each {
+				results <- create(t.Context(), fmt.Sprintf("flood-%d-%d", i, n), 99, forbidden)
+			}
+		}()
+	}
+	denied, busy := 0, 0
+	for range clients * each {
+		switch err := <-results; {
+		case apierrors.IsForbidden(err):
+			denied++
+		case apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), "too many"):
+			busy++
+		default:
+			t.Errorf("Got %.500v, want it denied", err)
+		}
+	}
+	if denied == 0 {
+		t.Error("The plugin decided nothing")
+	}
+	t.Logf("%d requests in %v: the plugin denied %d, and %d were too many", clients*each, time.Since(start), denied, busy)
 	decidesAll(t, p)
 }

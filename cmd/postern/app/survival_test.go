@@ -130,8 +130,8 @@ func emptyTerms(t *testing.T, n int) []byte {
 	return out.Bytes()
 }
 
-// send sends a body on n connections at once, and repeats it on each connection while the answer has a Retry-After header. It
-// returns the number of final answers by code. Code 0 means no answer.
+// send sends a body on n connections at once, and repeats it on each connection while the answer says so. It returns the number
+// of final answers by code. Code 0 means no answer.
 func (p *limited) send(ctx context.Context, n, tries int, url, body string) map[int]int {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -148,7 +148,8 @@ func (p *limited) send(ctx context.Context, n, tries int, url, body string) map[
 	return codes
 }
 
-// repeat repeats a request after an answer with Retry-After, like an API server's client.
+// repeat repeats a request after a denial with 429, like a client of an API server, and after an answer with Retry-After, like an
+// API server.
 func (p *limited) repeat(ctx context.Context, tries int, url, body string) (code int) {
 	for range tries {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"?timeout=30s", strings.NewReader(body))
@@ -160,9 +161,12 @@ func (p *limited) repeat(ctx context.Context, tries int, url, body string) (code
 		if err != nil {
 			return 0
 		}
-		_, _ = io.Copy(io.Discard, resp.Body)
+		answer, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if code = resp.StatusCode; code == http.StatusOK || resp.Header.Get("Retry-After") == "" {
+		switch code = resp.StatusCode; {
+		case bytes.Contains(answer, []byte(`"code":429`)):
+			code = http.StatusTooManyRequests
+		case code == http.StatusOK || resp.Header.Get("Retry-After") == "":
 			return code
 		}
 		time.Sleep(500 * time.Millisecond)

@@ -1,0 +1,181 @@
+package router_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// filler is a component of the control plane whose requests take all that there is.
+const filler = "system:kube-scheduler"
+
+// full is a router that has no room.
+type full struct {
+	limits router.Limits
+	serve  router.AdmissionService
+	// fill takes all that there is, and returns a condition that is true then.
+	fill func(*testing.T, *server) (isFull func() bool)
+	// length is that of the bodies that have no room.
+	length int
+	reason string
+}
+
+// fullRouters are the ways in which a router has no room, until release is closed.
+func fullRouters(t *testing.T, release <-chan struct{}) map[string]full {
+	t.Helper()
+	decide := func(t *testing.T, s *server) func() bool {
+		t.Helper()
+		var all sync.WaitGroup
+		t.Cleanup(all.Wait)
+		all.Go(func() { s.post(t, "/pods/mutate", bytes.NewReader(encode(t, new(from("", filler))))) })
+		return func() bool { n, _ := inFlight(t, s); return n == 1 }
+	}
+	readAll := service(func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		n := int64(30 << 20)
+		if ar.UserInfo.Username == filler {
+			n = 70 << 20
+		}
+		return reading(hold(n), func() { <-release })(ctx, ar)
+	})
+	return map[string]full{
+		"requests": {router.Limits{Requests: 1}, service(blocking(release)), decide, 0, "too many requests are being decided"},
+		"memory":   {router.Limits{Bytes: 64 << 20}, heavy(1<<40, release), decide, 0, tooManyBytes},
+		"what is read": {router.Limits{Bytes: 100 << 20}, readAll, func(t *testing.T, s *server) func() bool {
+			t.Helper()
+			decide(t, s)
+			return func() bool { _, held := inFlight(t, s); return held >= 70<<20 }
+		}, 0, tooManyBytes},
+		// A source may hold 1 MiB, of which each body takes a quarter.
+		"bodies": {router.Limits{Bytes: 8 << 20, ReadTimeout: time.Minute}, service(allow), func(t *testing.T, s *server) func() bool {
+			t.Helper()
+			for range 3 {
+				s.dial(t).begin("/pods/mutate", 1<<20, []byte(" "))
+			}
+			return func() bool { _, held := inFlight(t, s); return held > 750<<10 }
+		}, 300_000, tooManyBytes},
+		"answers": {router.Limits{Bytes: 64 << 20, ReadTimeout: time.Minute}, service(patching(5 << 20)), func(t *testing.T, s *server) func() bool {
+			t.Helper()
+			body := encode(t, new(from("", filler)))
+			fmt.Fprintf(s.dialSlowly(t), "POST /pods/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			return func() bool { n, held := inFlight(t, s); return n == 0 && held > 6<<20 }
+		}, 0, "too many bytes of answers are held"},
+	}
+}
+
+// TestWhoIsDeniedWithoutRoom has requests for which there is no room. A user chooses how many requests he sends, and a failure
+// would be decided by the failure policy.
+func TestWhoIsDeniedWithoutRoom(t *testing.T) {
+	release := make(chan struct{})
+	alice, node, controller := from("shop", "alice"), from("", "system:node:a", "system:authenticated", "system:nodes"), from("shop", "system:serviceaccount:kube-system:job-controller")
+	// A user can make the name longer, so that his own name is far behind.
+	long := from("shop", "system:kube-controller-manager")
+	long.Name = strings.Repeat("x", 5000)
+	for name, f := range fullRouters(t, release) {
+		t.Run(name, func(t *testing.T) {
+			s := serveLimited(t, f.limits, f.serve)
+			await(t, f.fill(t, s))
+			tests := []struct {
+				user   string
+				ar     admissionv1.AdmissionRequest
+				denied bool
+			}{
+				{"a user", alice, true},
+				{"a node", node, true},
+				{"a controller", controller, false},
+				{"a user that is far behind", long, name == "bodies"},
+			}
+			var all sync.WaitGroup
+			answers := make([]answer, len(tests))
+			for i, tc := range tests {
+				body := encode(t, &tc.ar)
+				all.Go(func() { answers[i] = s.post(t, "/pods/mutate", bytes.NewReader(padded(body, max(f.length, len(body))))) })
+			}
+			all.Wait()
+			for i, tc := range tests {
+				a := answers[i]
+				if tc.denied && busy(t, a) != f.reason {
+					t.Errorf("%s: got %d %s, want a denial", tc.user, a.code, a.body)
+				}
+				if !tc.denied && (a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") != "1" || strings.TrimSpace(a.body) != f.reason) {
+					t.Errorf("%s: got %d %v %s, want 429, which the API server repeats", tc.user, a.code, a.header, a.body)
+				}
+			}
+		})
+	}
+	close(release)
+}
+
+// TestDeadlineAfterWaitingForMemory has requests that get memory after a while, and are then too late.
+func TestDeadlineAfterWaitingForMemory(t *testing.T) {
+	stuck := service(func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		// The first request holds its memory until the other one waits.
+		if err := reads.Hold(ctx, 40<<20); err != nil {
+			t.Errorf("Got %v, want the memory", err)
+		}
+		if ar.UserInfo.Username == filler {
+			time.Sleep(200 * time.Millisecond)
+			return &admissionv1.AdmissionResponse{Allowed: true}
+		}
+		<-ctx.Done()
+		return nil
+	})
+	for user, want := range map[string]int{"alice": http.StatusTooManyRequests, "system:kube-controller-manager": http.StatusGatewayTimeout} {
+		t.Run(user, func(t *testing.T) {
+			s := serveLimited(t, router.Limits{Bytes: 100 << 20}, stuck)
+			var all sync.WaitGroup
+			defer all.Wait()
+			all.Go(func() { s.post(t, "/pods/mutate", bytes.NewReader(encode(t, new(from("", filler))))) })
+			await(t, func() bool { _, held := inFlight(t, s); return held >= 40<<20 })
+			a := s.post(t, "/pods/mutate?timeout=1s", bytes.NewReader(encode(t, new(from("", user)))))
+			if a.outcome() != want || (a.code == http.StatusOK) != (want == http.StatusTooManyRequests) {
+				t.Errorf("Got %d %s, want %d", a.code, a.body, want)
+			}
+		})
+	}
+}
+
+// TestSlowBodyAfterWaitingForMemory has a body that gets memory after a while, and then does not arrive in time.
+func TestSlowBodyAfterWaitingForMemory(t *testing.T) {
+	for user, isDenied := range map[string]bool{"alice": true, "system:kube-controller-manager": false} {
+		t.Run(user, func(t *testing.T) {
+			s := serveLimited(t, router.Limits{Bytes: 8 << 20, ReadTimeout: time.Second}, service(allow))
+			var others []*kept
+			for range 3 {
+				other := s.dial(t)
+				other.begin("/pods/mutate", 1<<20, []byte(" "))
+				others = append(others, other)
+			}
+			await(t, func() bool { _, held := inFlight(t, s); return held > 750<<10 })
+			time.AfterFunc(200*time.Millisecond, func() {
+				for _, other := range others {
+					other.Close()
+				}
+			})
+			r, w := io.Pipe()
+			defer w.Close()
+			body := encode(t, new(from("", user)))
+			go func() { _, _ = w.Write(body[:len(body)-1]) }()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/pods/mutate", r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.ContentLength = 300_000
+			req.Header.Set("Content-Type", "application/json")
+			a := s.do(t, req)
+			if a.outcome() != http.StatusServiceUnavailable || (a.code == http.StatusOK) != isDenied {
+				t.Errorf("Got %d %s, want 503", a.code, a.body)
+			}
+		})
+	}
+}
