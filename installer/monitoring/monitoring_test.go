@@ -165,9 +165,6 @@ func (e exported) check(expression string, used map[string]bool) (mistakes []str
 	return mistakes
 }
 
-// rare are the values that the test does not cause.
-var rare = map[string]bool{`code="429"`: true}
-
 func (e exported) checkSelector(v *parser.VectorSelector) (mistakes []string) {
 	has, ok := e[v.Name]
 	if !ok {
@@ -180,7 +177,7 @@ func (e exported) checkSelector(v *parser.VectorSelector) (mistakes []string) {
 		values, ok := has[m.Name]
 		if !ok {
 			mistakes = append(mistakes, v.Name+" has no label "+m.Name)
-		} else if m.Type == labels.MatchEqual && !values[m.Value] && !rare[m.String()] {
+		} else if m.Type == labels.MatchEqual && !values[m.Value] {
 			mistakes = append(mistakes, fmt.Sprintf("no %s has %s", v.Name, m))
 		}
 	}
