@@ -99,7 +99,9 @@ func TestWhoIsDeniedWithoutRoom(t *testing.T) {
 			answers := make([]answer, len(tests))
 			for i, tc := range tests {
 				body := encode(t, &tc.ar)
-				all.Go(func() { answers[i] = s.post(t, "/pods/mutate", bytes.NewReader(padded(body, max(f.length, len(body))))) })
+				all.Go(func() {
+					answers[i] = s.post(t, "/pods/mutate", bytes.NewReader(padded(body, max(f.length, len(body)))))
+				})
 			}
 			all.Wait()
 			for i, tc := range tests {
