@@ -93,6 +93,7 @@ func TestWhoIsDeniedWithoutRoom(t *testing.T) {
 				{"a user", alice, true},
 				{"a node", node, true},
 				{"a controller", controller, false},
+				{"Postern itself", from("shop", "system:serviceaccount:postern-system:postern"), false},
 				{"a user that is far behind", long, name == "bodies"},
 			}
 			var all sync.WaitGroup

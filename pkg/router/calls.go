@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -34,19 +33,16 @@ const (
 	userTenant      = "user"
 )
 
-const serviceAccountPrefix = "system:serviceaccount:"
-
 // tenantOf returns the tenant of a request. It is the namespace, because who may write in a namespace can have any number of
 // users: its service accounts. Nodes write in all namespaces, and so does Postern itself, whose requests must not wait for those
 // that they are sent for. The namespace of a request for a Namespace is a name that its user chooses.
 func (r *Router) tenantOf(ar *admissionv1.AdmissionRequest, isSystem bool) tenant {
 	user := ar.UserInfo.Username
-	account, isAccount := strings.CutPrefix(user, serviceAccountPrefix)
-	home, _, _ := strings.Cut(account, ":")
+	home, isAccount := homeOf(user)
 	switch {
 	case isNode(ar.UserInfo):
 		return tenant{nodeTenant, user, isSystem}
-	case isAccount && home != "" && home == r.namespace:
+	case isAccount && home == r.namespace:
 		return tenant{userTenant, user, isSystem}
 	case ar.Namespace != "" && (ar.Resource.Group != "" || ar.Resource.Resource != "namespaces"):
 		return tenant{namespaceTenant, ar.Namespace, isSystem}

@@ -136,10 +136,10 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 		})
 	}
 	if rej, ok := errors.AsType[*rejection](err); ok {
-		var userChooses bool
-		rej.uid, userChooses = headOf(body)
+		var isComponent bool
+		rej.uid, isComponent = h.router.readHead(body)
 		isBusy := rej.code == http.StatusTooManyRequests || rej.reason == reasonSlow && held.lacked
-		rej.isChosen = rej.isChosen || isBusy && userChooses
+		rej.isChosen = rej.isChosen || isBusy && !isComponent
 	}
 	return ar, err
 }

@@ -91,7 +91,7 @@ func (l *lease) takeBound(review []byte) bool {
 // slot last, so that a request that waits for memory holds no slot.
 func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) error {
 	r := l.half.router
-	l.isSystem, l.chooses = isSystem(ar.UserInfo), chooses(ar.UserInfo)
+	l.isSystem, l.chooses = r.isSystem(ar.UserInfo), !r.isComponent(ar.UserInfo)
 	if !l.isBound {
 		if err := l.takeWeight(ctx, ar); err != nil {
 			return err

@@ -206,7 +206,7 @@ func TestSystemShare(t *testing.T) {
 			t.Errorf("Got %d, want 200", code)
 		}
 	}
-	for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:node-controller"} {
+	for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:node-controller", "system:serviceaccount:postern-system:postern"} {
 		go func() { <-started }()
 		if a := s.post(t, "/pods/mutate", bytes.NewReader(reviewOf(t, authenticationv1.UserInfo{Username: user}))); a.outcome() != http.StatusOK {
 			t.Errorf("%s: got %d, want 200", user, a.code)

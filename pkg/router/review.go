@@ -75,20 +75,20 @@ func (e *rejection) denial() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: e.uid, Result: status}
 }
 
-// headOf returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write it, and
-// whether its user may want it to fail. A user can make what precedes the user of the review longer than a head.
-func headOf(body []byte) (uid types.UID, userChooses bool) {
-	r := &rawjson.Reader{Text: body[:min(len(body), headBytes)], MaxDepth: rawjson.MaxDepth}
-	text, ok := member(r, true, "request", "uid")
+// readHead returns the uid of the request of a review, or "" if it is not at the start of the body, where API servers write it, and
+// whether its user is a component. A user can make what precedes the user of the review longer than a head.
+func (r *Router) readHead(body []byte) (uid types.UID, isComponent bool) {
+	head := &rawjson.Reader{Text: body[:min(len(body), headBytes)], MaxDepth: rawjson.MaxDepth}
+	text, ok := member(head, true, "request", "uid")
 	if !ok || text[0] != '"' {
-		return "", true
+		return "", false
 	}
 	uid = types.UID(text.Text())
 	var user authenticationv1.UserInfo
-	if text, ok = member(r, false, "userInfo"); !ok || kjson.UnmarshalCaseSensitivePreserveInts(text, &user) != nil {
-		return uid, true
+	if text, ok = member(head, false, "userInfo"); !ok || kjson.UnmarshalCaseSensitivePreserveInts(text, &user) != nil {
+		return uid, false
 	}
-	return uid, chooses(user)
+	return uid, r.isComponent(user)
 }
 
 // member reads the value at a path of names. If isNew is false, the reader is behind another member of the object.

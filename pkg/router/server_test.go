@@ -57,7 +57,7 @@ func serve(t *testing.T, services ...router.AdmissionService) *server {
 func serveLimited(t *testing.T, limits router.Limits, services ...router.AdmissionService) *server {
 	t.Helper()
 	s := &server{registry: metrics.NewKubeRegistry(), log: &logBuffer{}}
-	r, err := router.New(services, router.NewMetrics(s.registry), router.WithLimits(limits))
+	r, err := router.New(services, router.NewMetrics(s.registry), router.WithLimits(limits), router.WithNamespace("postern-system"))
 	if err != nil {
 		t.Fatalf("Making the router: %v", err)
 	}

@@ -45,18 +45,29 @@ func (s *slots) release(system bool) {
 // nodes is the group of all nodes.
 const nodes = "system:nodes"
 
-// isSystem reports whether the request comes from a node or from a component of the
-// control plane. The cluster needs these requests to recover.
-func isSystem(user authenticationv1.UserInfo) bool {
-	switch user.Username {
-	case "system:kube-controller-manager", "system:kube-scheduler":
-		return true
-	}
-	return strings.HasPrefix(user.Username, serviceAccountPrefix+"kube-system:") || isNode(user)
+// isSystem reports whether the request comes from a node or from a component. The cluster needs these requests to recover.
+func (r *Router) isSystem(user authenticationv1.UserInfo) bool {
+	return r.isComponent(user) || isNode(user)
 }
 
 func isNode(user authenticationv1.UserInfo) bool { return slices.Contains(user.Groups, nodes) }
 
-// chooses reports whether a user may want requests to fail, so that the failure policy decides. The components of the control
-// plane do not, and the cluster may need that it decides.
-func chooses(user authenticationv1.UserInfo) bool { return !isSystem(user) || isNode(user) }
+// isComponent reports whether the request comes from a component of the control plane, or from Postern itself, which sends some
+// while it decides others. They do not want requests to fail. Anybody else may, because the failure policy then decides.
+func (r *Router) isComponent(user authenticationv1.UserInfo) bool {
+	switch user.Username {
+	case "system:kube-controller-manager", "system:kube-scheduler":
+		return true
+	}
+	home, ok := homeOf(user.Username)
+	return ok && (home == "kube-system" || home == r.namespace)
+}
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// homeOf returns the namespace of a service account, or false for any other user.
+func homeOf(user string) (namespace string, ok bool) {
+	account, ok := strings.CutPrefix(user, serviceAccountPrefix)
+	namespace, _, _ = strings.Cut(account, ":")
+	return namespace, ok && namespace != ""
+}
