@@ -162,6 +162,8 @@ func (l *listWatch) page(ctx context.Context, options metav1.ListOptions, out *i
 
 // pageAccount is an account of pageBytes, or of any size for a page of one object. Only one page at a time is read, so that nothing waits.
 type pageAccount struct {
+	reads.Detached
+
 	isOne bool
 	held  int64
 }
@@ -180,12 +182,6 @@ func (a *pageAccount) Add(n int64) { a.held += n }
 
 // Turn implements reads.Account. It has no end, so that a page has pageTime to arrive.
 func (*pageAccount) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
-
-// Call implements reads.Account. A page waits for no other calls.
-func (*pageAccount) Call(context.Context) (end func(), err error) { return func() {}, nil }
-
-// Fits implements reads.Account. Hold refuses what does not fit.
-func (*pageAccount) Fits(int64) bool { return true }
 
 // Open implements reads.Account.
 func (a *pageAccount) Open() (account reads.Account, end func()) { return a, func() {} }

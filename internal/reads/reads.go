@@ -31,6 +31,8 @@ type Account interface {
 	// answer has been read. A call that may lead to another admission request needs no Call, or else that request could wait
 	// for its own cause.
 	Call(ctx context.Context) (end func(), err error)
+	// Queued notes that the request waits for others where it is neither for memory nor for a call.
+	Queued()
 	// Fits reports whether one decision may have n bytes more.
 	Fits(n int64) bool
 	// Open returns another account with the same limits, which holds memory until end is called.
@@ -82,6 +84,9 @@ func (Detached) Add(int64) {}
 // Turn implements Account.
 func (Detached) Turn(context.Context) (end func(), err error) { return func() {}, nil }
 
+// Queued implements Account.
+func (Detached) Queued() {}
+
 // Fits implements Account.
 func (Detached) Fits(int64) bool { return true }
 
@@ -107,6 +112,29 @@ func Call(ctx context.Context) (end func(), err error) {
 		return a.Call(ctx)
 	}
 	return func() {}, nil
+}
+
+// Queued is Account.Queued for the account of ctx. If the request then cannot be decided, it is denied, because users choose how
+// many requests there are.
+func Queued(ctx context.Context) {
+	if a := accountOf(ctx); a != nil {
+		a.Queued()
+	}
+}
+
+// Semaphore is a semaphore.Weighted of golang.org/x/sync that requests share.
+type Semaphore interface {
+	TryAcquire(n int64) bool
+	Acquire(ctx context.Context, n int64) error
+}
+
+// Acquire is s.Acquire, and notes that the request waits.
+func Acquire(ctx context.Context, s Semaphore, n int64) error {
+	if s.TryAcquire(n) {
+		return nil
+	}
+	Queued(ctx)
+	return s.Acquire(ctx, n) //nolint:wrapcheck // the caller knows what it waits for
 }
 
 // Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,6 +42,8 @@ type purse struct {
 	// calls is how many calls began, and answered how many of them are over. If busy is true, there are too many.
 	calls, answered int
 	busy            bool
+	// queued is how often the request waited for others.
+	queued int
 	// opened are the accounts that Open returned, ended is how many of them have ended.
 	opened []*purse
 	ended  int
@@ -69,6 +72,8 @@ func (p *purse) Call(context.Context) (func(), error) {
 	p.calls++
 	return func() { p.answered++ }, nil
 }
+
+func (p *purse) Queued() { p.queued++ }
 
 func (p *purse) Fits(n int64) bool {
 	p.mu.Lock()
@@ -250,6 +255,23 @@ func TestCalls(t *testing.T) {
 }
 
 // TestTurns covers answers for which memory is held part by part.
+// TestAcquire has a semaphore that is free, and one that another request has.
+func TestAcquire(t *testing.T) {
+	a, s := &purse{}, semaphore.NewWeighted(1)
+	ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), a))
+	if err := reads.Acquire(ctx, s, 1); err != nil || a.queued != 0 {
+		t.Errorf("Got the error %v, and noted %d times that it waited", err, a.queued)
+	}
+	cancel()
+	if err := reads.Acquire(ctx, s, 1); !errors.Is(err, context.Canceled) || a.queued != 1 {
+		t.Errorf("Got the error %v, and noted %d times that it waited, want once", err, a.queued)
+	}
+	s.Release(1)
+	if err := reads.Acquire(t.Context(), s, 1); err != nil {
+		t.Errorf("Got the error %v without an account", err)
+	}
+}
+
 func TestTurns(t *testing.T) {
 	for terms, want := range map[int]int{30_000: 0, 40_000: 1, 500_000: 1} {
 		client := (&server{text: encoded(t, padded(terms)), contentType: runtime.ContentTypeProtobuf}).typed(t)

@@ -90,7 +90,9 @@ func (q *Queues[K, T]) Do(ctx context.Context, object K, item T) error {
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	t := &Turn[T]{Item: item, ended: ctx.Done(), deadline: deadline, done: make(chan struct{}), err: errUnserved}
-	q.join(ctx, object, t)
+	if !q.join(ctx, object, t) {
+		reads.Queued(ctx)
+	}
 	select {
 	case <-t.done:
 	case <-ctx.Done():
@@ -109,7 +111,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, maxWait)
 }
 
-func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) {
+// join returns false if the request waits for others.
+func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, served := q.waiting[object]
@@ -117,6 +120,7 @@ func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) {
 	if !served {
 		go q.run(reads.Without(context.WithoutCancel(ctx)), object)
 	}
+	return !served
 }
 
 // leave removes a request that nobody waits for, so that its item takes no memory.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/internal/turns"
 )
 
@@ -226,6 +228,37 @@ func TestUnserved(t *testing.T) {
 		q := turns.New(wait.Backoff{Duration: time.Millisecond}, func(context.Context, string, []*turn) {})
 		if got := <-send(t, q, time.Second, "shop", "a"); got.err == nil {
 			t.Error("Got no error for a request that was never served")
+		}
+	})
+}
+
+// queued is an account that knows whether its request waits for others.
+type queued struct {
+	reads.Detached
+
+	waits bool
+}
+
+func (q *queued) Queued() { q.waits = true }
+
+// TestWhoWaits has a request that waits for another one.
+func TestWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, proceed, _ := blocked(func(_ context.Context, batch []*turn) { finishAll(batch, nil) })
+		var first, second queued
+		var all sync.WaitGroup
+		for _, a := range []*queued{&first, &second} {
+			all.Go(func() {
+				if err := q.Do(reads.NewContext(t.Context(), a), "shop", "a"); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(proceed)
+		all.Wait()
+		if first.waits || !second.waits {
+			t.Errorf("The first one waits: %t, the second one: %t", first.waits, second.waits)
 		}
 	})
 }

@@ -30,8 +30,8 @@ type share struct {
 	room int64
 	// needs is what all objects take. claimed is less if that is more than room.
 	needs, claimed int64
-	// lacked is true if memory was not available at once, and refused if it was not available at all.
-	lacked, refused atomic.Bool
+	// delayed is true if other requests were in the way, and refused if they kept memory that the request needed.
+	delayed, refused atomic.Bool
 	// waited is true if calls of other requests of the tenant were in the way.
 	waited atomic.Bool
 	// progress belongs to the calls of the router.
@@ -57,7 +57,7 @@ func (a *account) Hold(ctx context.Context, n int64) error {
 // note notes whether memory was taken, and whether at once.
 func (a *account) note(ok, atOnce bool) bool {
 	if !atOnce {
-		a.lacked.Store(true)
+		a.delayed.Store(true)
 	}
 	if !ok {
 		a.refused.Store(true)
@@ -125,6 +125,9 @@ func (a *account) Call(ctx context.Context) (end func(), err error) {
 	}
 	return sync.OnceFunc(func() { a.router.calls.give(a.tenant) }), nil
 }
+
+// Queued implements reads.Account.
+func (a *account) Queued() { a.delayed.Store(true) }
 
 // Fits implements reads.Account. It compares with the whole limit, so that a request that takes all of it can read lists.
 func (a *account) Fits(n int64) bool {

@@ -100,7 +100,7 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 }
 
 // rejectEarly is reject for a request that was not read. If it has less than the registered time-out, and its uid is known, it
-// is denied: users choose the time in which there is no memory for their request, or in which its body does not arrive.
+// is denied: users choose the time in which its body does not arrive.
 func (h *half) rejectEarly(ctx context.Context, w http.ResponseWriter, start time.Time, timeout time.Duration, err error) {
 	rej, ok := errors.AsType[*rejection](err)
 	if ok && rej.uid != "" && !rej.isChosen && timeout < h.timeout {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/router"
@@ -78,6 +79,8 @@ func fullRouters(t *testing.T, release <-chan struct{}) map[string]full {
 func TestWhoIsDeniedWithoutRoom(t *testing.T) {
 	release := make(chan struct{})
 	alice, node, controller := from("shop", "alice"), from("", "system:node:a", "system:authenticated", "system:nodes"), from("shop", "system:serviceaccount:kube-system:job-controller")
+	withExtra := controller
+	withExtra.UserInfo.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/pod-name": {strings.Repeat("x", 1500)}}
 	// A user can make the name longer, so that his own name is far behind.
 	long := from("shop", "system:kube-controller-manager")
 	long.Name = strings.Repeat("x", 5000)
@@ -93,6 +96,7 @@ func TestWhoIsDeniedWithoutRoom(t *testing.T) {
 				{"a user", alice, true},
 				{"a node", node, true},
 				{"a controller", controller, false},
+				{"a controller with more in its token", withExtra, false},
 				{"Postern itself", from("shop", "system:serviceaccount:postern-system:postern"), false},
 				{"a user that is far behind", long, name == "bodies"},
 			}
@@ -119,66 +123,76 @@ func TestWhoIsDeniedWithoutRoom(t *testing.T) {
 	close(release)
 }
 
-// TestDeadlineAfterWaitingForMemory has requests that get memory after a while, and are then too late.
+// TestDeadlineAfterWaitingForMemory has requests that get memory for themselves, or for what they read, after a while, and are
+// then too late.
 func TestDeadlineAfterWaitingForMemory(t *testing.T) {
-	stuck := service(func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		// The first request holds its memory until the other one waits.
-		if err := reads.Hold(ctx, 40<<20); err != nil {
-			t.Errorf("Got %v, want the memory", err)
+	for _, isRead := range []bool{false, true} {
+		for user, want := range map[string]int{"alice": http.StatusTooManyRequests, "system:kube-controller-manager": http.StatusGatewayTimeout} {
+			t.Run(fmt.Sprint(user, isRead), func(t *testing.T) {
+				stuck := service(func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					if err := reads.Hold(ctx, 40<<20); isRead && err != nil {
+						t.Errorf("Got %v, want the memory", err)
+					}
+					if ar.UserInfo.Username == filler {
+						time.Sleep(200 * time.Millisecond)
+						return &admissionv1.AdmissionResponse{Allowed: true}
+					}
+					<-ctx.Done()
+					return nil
+				})
+				if !isRead {
+					stuck.Objects.Weigh = func(*admissionv1.AdmissionRequest) int64 { return 40 << 20 }
+				}
+				s := serveLimited(t, router.Limits{Bytes: 100 << 20}, stuck)
+				var all sync.WaitGroup
+				defer all.Wait()
+				all.Go(func() { s.post(t, "/pods/mutate", bytes.NewReader(encode(t, new(from("", filler))))) })
+				await(t, func() bool { _, held := inFlight(t, s); return held >= 40<<20 })
+				a := s.post(t, "/pods/mutate?timeout=1s", bytes.NewReader(encode(t, new(from("", user)))))
+				if a.outcome() != want || (a.code == http.StatusOK) != (want == http.StatusTooManyRequests) {
+					t.Errorf("Got %d %s, want %d", a.code, a.body, want)
+				}
+			})
 		}
-		if ar.UserInfo.Username == filler {
-			time.Sleep(200 * time.Millisecond)
-			return &admissionv1.AdmissionResponse{Allowed: true}
-		}
-		<-ctx.Done()
-		return nil
-	})
-	for user, want := range map[string]int{"alice": http.StatusTooManyRequests, "system:kube-controller-manager": http.StatusGatewayTimeout} {
-		t.Run(user, func(t *testing.T) {
-			s := serveLimited(t, router.Limits{Bytes: 100 << 20}, stuck)
-			var all sync.WaitGroup
-			defer all.Wait()
-			all.Go(func() { s.post(t, "/pods/mutate", bytes.NewReader(encode(t, new(from("", filler))))) })
-			await(t, func() bool { _, held := inFlight(t, s); return held >= 40<<20 })
-			a := s.post(t, "/pods/mutate?timeout=1s", bytes.NewReader(encode(t, new(from("", user)))))
-			if a.outcome() != want || (a.code == http.StatusOK) != (want == http.StatusTooManyRequests) {
-				t.Errorf("Got %d %s, want %d", a.code, a.body, want)
-			}
-		})
 	}
 }
 
-// TestSlowBodyAfterWaitingForMemory has a body that gets memory after a while, and then does not arrive in time.
+// TestSlowBodyAfterWaitingForMemory has a body that gets memory, or more memory, after a while, and then does not arrive in time.
 func TestSlowBodyAfterWaitingForMemory(t *testing.T) {
-	for user, isDenied := range map[string]bool{"alice": true, "system:kube-controller-manager": false} {
-		t.Run(user, func(t *testing.T) {
-			s := serveLimited(t, router.Limits{Bytes: 8 << 20, ReadTimeout: time.Second}, service(allow))
-			var others []*kept
-			for range 3 {
-				other := s.dial(t)
-				other.begin("/pods/mutate", 1<<20, []byte(" "))
-				others = append(others, other)
-			}
-			await(t, func() bool { _, held := inFlight(t, s); return held > 750<<10 })
-			time.AfterFunc(200*time.Millisecond, func() {
-				for _, other := range others {
-					other.Close()
+	for name, tc := range map[string]struct{ others, length, sent int }{
+		"at first":          {3, 300_000, 1000},
+		"when it is longer": {2, 600_000, 300_000},
+	} {
+		for user, isDenied := range map[string]bool{"alice": true, "system:kube-controller-manager": false} {
+			t.Run(name+" "+user, func(t *testing.T) {
+				s := serveLimited(t, router.Limits{Bytes: 8 << 20, ReadTimeout: time.Second}, service(allow))
+				var others []*kept
+				for range tc.others {
+					other := s.dial(t)
+					other.begin("/pods/mutate", 1<<20, []byte(" "))
+					others = append(others, other)
+				}
+				await(t, func() bool { _, held := inFlight(t, s); return held > float64(tc.others*(256<<10)) })
+				time.AfterFunc(200*time.Millisecond, func() {
+					for _, other := range others {
+						other.Close()
+					}
+				})
+				r, w := io.Pipe()
+				defer w.Close()
+				body := padded(encode(t, new(from("", user))), tc.sent)
+				go func() { _, _ = w.Write(body) }()
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/pods/mutate", r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.ContentLength = int64(tc.length)
+				req.Header.Set("Content-Type", "application/json")
+				a := s.do(t, req)
+				if a.outcome() != http.StatusServiceUnavailable || (a.code == http.StatusOK) != isDenied {
+					t.Errorf("Got %d %s, want 503", a.code, a.body)
 				}
 			})
-			r, w := io.Pipe()
-			defer w.Close()
-			body := encode(t, new(from("", user)))
-			go func() { _, _ = w.Write(body[:len(body)-1]) }()
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/pods/mutate", r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.ContentLength = 300_000
-			req.Header.Set("Content-Type", "application/json")
-			a := s.do(t, req)
-			if a.outcome() != http.StatusServiceUnavailable || (a.code == http.StatusOK) != isDenied {
-				t.Errorf("Got %d %s, want 503", a.code, a.body)
-			}
-		})
+		}
 	}
 }

@@ -30,8 +30,8 @@ type lease struct {
 	reads *account
 	// isSystem is the class of the slot.
 	isSystem, slot bool
-	// chooses says that whoever sends the request may want it to fail. lacked says that memory was not available at once.
-	chooses, lacked bool
+	// chooses says that whoever sends the request may want it to fail. delayed says that memory was not available at once.
+	chooses, delayed bool
 }
 
 // The classes of requests.
@@ -62,7 +62,7 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 
 // note notes whether memory was taken at once.
 func (l *lease) note(ok, atOnce bool) bool {
-	l.lacked = l.lacked || !atOnce
+	l.delayed = l.delayed || !atOnce
 	return ok
 }
 
@@ -170,22 +170,25 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*rejection](err); ok || l.reads == nil {
 		return err
 	}
-	waited, lacked := l.reads.waited.Load(), l.lacked || l.reads.lacked.Load()
+	waited, refused := l.reads.waited.Load(), l.reads.refused.Load()
 	switch {
-	case !l.chooses && (!l.reads.refused.Load() || ctx.Err() != nil):
+	case !l.chooses && (!refused || ctx.Err() != nil):
 		// It is not known to lack only memory, or is not repeated in time.
 		return err
-	case l.chooses && !waited && !lacked:
+	case l.chooses && !waited && !refused && !l.delayed && !l.reads.delayed.Load():
 		return err
 	}
 	// The reason may be another one: the requests of the tenant wait for an API server that is away.
 	if suppressed, ok := l.half.router.failures.Allow(); ok {
 		klog.FromContext(ctx).Error(err, "Could not decide a request that waited for others", "suppressed", suppressed)
 	}
-	if l.chooses && waited {
+	switch {
+	case l.chooses && waited:
 		return tooManyCalls(l.reads.tenant)
+	case refused:
+		return l.tooMany("too_many_bytes", reads.ErrHeld.Error())
 	}
-	return l.tooMany("too_many_bytes", reads.ErrHeld.Error())
+	return l.tooMany("too_many", "the request waited for other requests and could not be decided, repeat it later")
 }
 
 // release gives everything back. It may be called more than once.

@@ -2,11 +2,15 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // TestTenantsAreForgotten has requests with calls that take a while, wait, are refused, end while they wait, or outlive their
@@ -40,5 +44,63 @@ func TestTenantsAreForgotten(t *testing.T) {
 		if len(c.tenants) != 0 || c.waiting != 0 || c.waitingTenants != 0 {
 			t.Errorf("There are %d tenants left, and %d requests of %d tenants wait", len(c.tenants), c.waiting, c.waitingTenants)
 		}
+	})
+}
+
+// TestExplain covers requests that could not be decided, after others were in the way or not.
+func TestExplain(t *testing.T) {
+	failed := &failure{http.StatusInternalServerError, "the API server is away"}
+	panicked := &rejection{code: http.StatusInternalServerError, sentence: "panic", isChosen: true}
+	const calls = `too many requests of namespace "shop" need the API server, repeat it later`
+	const queued = "the request waited for other requests and could not be decided, repeat it later"
+	const held = "too many bytes of requests are held"
+	for name, tc := range map[string]struct {
+		waited, refused, delayed, delayedBody, isOver bool
+		isChosen                                      bool
+		err                                           error
+		// user and component are what the requests of a user and of a component get.
+		user, component string
+	}{
+		"nothing in the way":           {err: failed, user: failed.cause, component: failed.cause},
+		"calls":                        {waited: true, err: failed, user: calls, component: failed.cause},
+		"calls, then no memory":        {waited: true, refused: true, delayed: true, err: failed, user: calls, component: held},
+		"memory, for a while":          {delayed: true, err: failed, user: queued, component: failed.cause},
+		"memory for itself":            {delayedBody: true, err: failed, user: queued, component: failed.cause},
+		"no memory":                    {refused: true, delayed: true, err: failed, user: held, component: held},
+		"no memory until the deadline": {refused: true, delayed: true, isOver: true, err: failed, user: held, component: failed.cause},
+		"a panic":                      {waited: true, refused: true, delayed: true, isChosen: true, err: panicked, user: "panic", component: "panic"},
+	} {
+		for user, want := range map[bool]string{true: tc.user, false: tc.component} {
+			a := &account{share: &share{tenant: tenant{namespaceTenant, "shop", false}}}
+			a.waited.Store(tc.waited)
+			a.refused.Store(tc.refused)
+			a.delayed.Store(tc.delayed)
+			l := &lease{half: &half{router: &Router{}}, reads: a, chooses: user, delayed: tc.delayedBody}
+			ctx, cancel := context.WithCancel(t.Context())
+			if tc.isOver {
+				cancel()
+			}
+			got := l.explain(ctx, tc.err)
+			cancel()
+			if got.Error() != want || want != failed.cause && isChosen(got) != (user || tc.isChosen) {
+				t.Errorf("%s: a user: %t: got %v, which is chosen: %t, want %s", name, user, got, isChosen(got), want)
+			}
+		}
+	}
+}
+
+// TestATurnThatDoesNotCome has a request that reads a large answer while another one does.
+func TestATurnThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Router{memory: newBudget(0), turns: newBudget(2)}
+		first, second := r.newAccount(tenant{}, 0), r.newAccount(tenant{}, 0)
+		end, err := first.Turn(t.Context())
+		if err != nil || first.delayed.Load() {
+			t.Errorf("Got the error %v, and it is delayed: %t", err, first.delayed.Load())
+		}
+		if _, err := second.Turn(t.Context()); !errors.Is(err, reads.ErrHeld) || !second.refused.Load() || !second.delayed.Load() {
+			t.Errorf("Got the error %v, refused: %t, delayed: %t", err, second.refused.Load(), second.delayed.Load())
+		}
+		end()
 	})
 }

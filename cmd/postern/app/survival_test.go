@@ -166,6 +166,8 @@ func (p *limited) repeat(ctx context.Context, tries int, url, body string) (code
 		switch code = resp.StatusCode; {
 		case bytes.Contains(answer, []byte(`"code":429`)):
 			code = http.StatusTooManyRequests
+		case bytes.Contains(answer, []byte(`"code":5`)):
+			code = http.StatusServiceUnavailable
 		case code == http.StatusOK || resp.Header.Get("Retry-After") == "":
 			return code
 		}

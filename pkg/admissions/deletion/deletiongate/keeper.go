@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +37,7 @@ type keeper struct {
 	reporter    *reporter
 	waiting     *waiting
 	// patching has a place for each pod that is being changed.
-	patching chan struct{}
+	patching *semaphore.Weighted
 	// closed has the messages of gates that were closed a moment ago.
 	closed *cache.LRUExpireCache
 	// unrecorded has the times of first refusals that could not be recorded, by the UID of the pod.
@@ -53,7 +54,7 @@ func newKeeper(d admit.Deps, gates []*gate) (*keeper, error) {
 	namespaces := d.Informers.Core().V1().Namespaces()
 	k := &keeper{
 		client: d.Client.CoreV1(), clock: d.Clock, reporter: r, failures: rate.Sometimes{Interval: time.Second},
-		patching:    make(chan struct{}, maxPatching),
+		patching:    semaphore.NewWeighted(maxPatching),
 		whereabouts: &whereabouts{namespaces.Lister(), d.Client.CoreV1().Namespaces(), d.Client.CoreV1().Nodes()},
 		closed:      cache.NewLRUExpireCacheWithClock(remembered, d.Clock), unrecorded: cache.NewLRUExpireCacheWithClock(remembered, d.Clock),
 	}

@@ -118,12 +118,10 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	select {
-	case k.patching <- struct{}{}:
-		defer func() { <-k.patching }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := reads.Acquire(ctx, k.patching, 1); err != nil {
+		return nil, fmt.Errorf("waiting to write the record: %w", err)
 	}
+	defer k.patching.Release(1)
 	ctx, end := reads.Scope(ctx)
 	defer end()
 	patched, err := k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})

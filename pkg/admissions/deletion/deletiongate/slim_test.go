@@ -5,10 +5,22 @@ import (
 	"errors"
 	"testing"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
+
+// queued is an account that counts how often its request waits for others.
+type queued struct {
+	reads.Detached
+
+	times int
+}
+
+func (q *queued) Queued() { q.times++ }
 
 // TestAPodIsSlim covers the pods that wait for backends: their authors choose how large the rest of them is.
 func TestAPodIsSlim(t *testing.T) {
@@ -21,7 +33,7 @@ func TestAPodIsSlim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{client: client, patching: make(chan struct{}, 1)}
+	k := &keeper{client: client, patching: semaphore.NewWeighted(1)}
 	patched, err := k.patch(t.Context(), pod, entries{})
 	if err != nil {
 		t.Fatal(err)
@@ -31,10 +43,13 @@ func TestAPodIsSlim(t *testing.T) {
 			t.Errorf("Got %+v", got)
 		}
 	}
-	k.patching <- struct{}{}
+	if !k.patching.TryAcquire(1) {
+		t.Fatal("A patch that was written still counts")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := k.patch(ctx, pod, entries{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Got the error %v while others are being changed", err)
+	a := &queued{}
+	if _, err := k.patch(reads.NewContext(ctx, a), pod, entries{}); !errors.Is(err, context.Canceled) || a.times != 1 {
+		t.Errorf("Got the error %v while others are being changed, and noted %d times that it waited", err, a.times)
 	}
 }

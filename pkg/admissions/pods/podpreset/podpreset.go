@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
@@ -111,7 +112,7 @@ func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*prese
 	if size <= maxUnreserved {
 		return nil
 	}
-	if err := p.memory.Acquire(ctx, int64(size)); err != nil {
+	if err := reads.Acquire(ctx, p.memory, int64(size)); err != nil {
 		return fmt.Errorf("waiting for memory for PodPresets: %w", err)
 	}
 	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })

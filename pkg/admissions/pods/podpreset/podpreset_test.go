@@ -181,8 +181,9 @@ func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 	// The first request has not ended, so the second one waits for its memory.
 	waiting, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := p.Mutate(waiting, creation(podWith(corev1.Container{}))); !errors.Is(err, context.DeadlineExceeded) || isDenial(err) {
-		t.Errorf("Got %v while another request has the memory", err)
+	a := &purse{left: 1 << 30}
+	if err := p.Mutate(reads.NewContext(waiting, a), creation(podWith(corev1.Container{}))); !errors.Is(err, context.DeadlineExceeded) || isDenial(err) || !a.waits {
+		t.Errorf("Got %v while another request has the memory, and noted that it waits: %t", err, a.waits)
 	}
 	end()
 	pod = podWith(corev1.Container{})
@@ -438,8 +439,13 @@ func TestLargePresets(t *testing.T) {
 type purse struct {
 	reads.Detached
 
-	left int64
+	left  int64
+	waits bool
 }
+
+func (p *purse) Queued() { p.waits = true }
+
+func (p *purse) Open() (reads.Account, func()) { return p, func() {} }
 
 func (p *purse) Fits(n int64) bool { return n <= p.left }
 
