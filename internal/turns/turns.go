@@ -90,9 +90,7 @@ func (q *Queues[K, T]) Do(ctx context.Context, object K, item T) error {
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	t := &Turn[T]{Item: item, ended: ctx.Done(), deadline: deadline, done: make(chan struct{}), err: errUnserved}
-	if !q.join(ctx, object, t) {
-		reads.Queued(ctx)
-	}
+	q.join(ctx, object, t)
 	select {
 	case <-t.done:
 	case <-ctx.Done():
@@ -111,16 +109,16 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, maxWait)
 }
 
-// join returns false if the request waits for others.
-func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) bool {
+func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, served := q.waiting[object]
 	q.waiting[object] = append(q.waiting[object], t)
-	if !served {
-		go q.run(reads.Without(context.WithoutCancel(ctx)), object)
+	if served {
+		reads.Queued(ctx)
+		return
 	}
-	return !served
+	go q.run(reads.Without(context.WithoutCancel(ctx)), object)
 }
 
 // leave removes a request that nobody waits for, so that its item takes no memory.

@@ -47,22 +47,8 @@ func (r *Router) newAccount(of tenant, held int64) *account {
 // Hold implements reads.Account. An object that needs more than the limit of its class takes the whole limit, as a request
 // does, so that no user can store an object with which a request is never decided.
 func (a *account) Hold(ctx context.Context, n int64) error {
-	claim, ok := a.claim(n), true
-	if claim > 0 {
-		ok = a.note(a.router.memory.take(ctx, a.class, a.ceiling, claim))
-	}
-	return a.settle(n, claim, ok)
-}
-
-// note notes whether memory was taken, and whether at once.
-func (a *account) note(ok, atOnce bool) bool {
-	if !atOnce {
-		a.delayed.Store(true)
-	}
-	if !ok {
-		a.refused.Store(true)
-	}
-	return ok
+	claim := a.claim(n)
+	return a.settle(n, claim, claim == 0 || a.router.memory.take(ctx, &a.delayed, a.class, a.ceiling, claim))
 }
 
 // Add implements reads.Account.
@@ -103,6 +89,7 @@ func (a *account) settle(n, claim int64, ok bool) error {
 		a.router.memory.give(a.class, claim)
 		return nil
 	}
+	a.refused.Store(true)
 	if !a.ended {
 		a.needed -= n
 		a.needs -= n
@@ -112,9 +99,10 @@ func (a *account) settle(n, claim int64, ok bool) error {
 
 // Turn implements reads.Account.
 func (a *account) Turn(ctx context.Context) (end func(), err error) {
-	if a.note(a.router.turns.take(ctx, a.class, 1, 1)) {
+	if a.router.turns.take(ctx, &a.delayed, a.class, 1, 1) {
 		return func() { a.router.turns.give(a.class, 1) }, nil
 	}
+	a.refused.Store(true)
 	return nil, reads.ErrHeld
 }
 

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,24 +33,29 @@ func newBudget(size int64) *budget {
 // take takes n bytes for an owner, which may hold at most ceiling bytes. If the
 // bytes are not available, take waits a moment for other requests to give some back.
 // Small claims may overtake large claims, so that one large request does not delay
-// all others. It returns whether it took them, and whether it took them at once.
-func (b *budget) take(ctx context.Context, owner string, ceiling, n int64) (ok, atOnce bool) {
+// all others. It sets delayed before it waits.
+func (b *budget) take(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64) bool {
 	fits, freed := b.try(owner, ceiling, n)
-	return fits || b.await(ctx, freed, owner, ceiling, n), fits
+	if fits {
+		return true
+	}
+	delayed.Store(true)
+	return b.await(ctx, freed, owner, ceiling, n)
 }
 
 // grow is take for a request that holds bytes of the budget. Only one such request of
 // an owner waits. If several did, each would hold what the others wait for.
-func (b *budget) grow(ctx context.Context, owner string, ceiling, n int64) (ok, atOnce bool) {
+func (b *budget) grow(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64) bool {
 	fits, freed := b.try(owner, ceiling, n)
 	if fits {
-		return true, true
+		return true
 	}
+	delayed.Store(true)
 	if !b.setGrowing(owner) {
-		return false, false
+		return false
 	}
 	defer b.unsetGrowing(owner)
-	return b.await(ctx, freed, owner, ceiling, n), false
+	return b.await(ctx, freed, owner, ceiling, n)
 }
 
 // await repeats try whenever bytes are given back.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -89,7 +90,15 @@ const maxCalls = 16
 // exchange sends a request to a handler without a connection.
 func exchange(t *testing.T, h http.Handler, path string, ar *admissionv1.AdmissionRequest) answer {
 	t.Helper()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(encode(t, ar)))
+	body := encode(t, ar)
+	return exchangeBody(t, h, path, bytes.NewReader(body), len(body))
+}
+
+// exchangeBody is exchange for a body of which the given length is declared.
+func exchangeBody(t *testing.T, h http.Handler, path string, body io.Reader, length int) answer {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, body)
+	req.ContentLength = int64(length)
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)

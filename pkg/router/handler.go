@@ -138,7 +138,7 @@ func (h *half) read(ctx context.Context, w http.ResponseWriter, req *http.Reques
 	if rej, ok := errors.AsType[*rejection](err); ok {
 		var isComponent bool
 		rej.uid, isComponent = h.router.readHead(body)
-		isBusy := rej.code == http.StatusTooManyRequests || rej.reason == reasonSlow && held.delayed
+		isBusy := rej.code == http.StatusTooManyRequests || rej.reason == reasonSlow && held.delayed.Load()
 		rej.isChosen = rej.isChosen || isBusy && !isComponent
 	}
 	return ar, err

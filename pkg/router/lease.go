@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
@@ -30,8 +31,10 @@ type lease struct {
 	reads *account
 	// isSystem is the class of the slot.
 	isSystem, slot bool
-	// chooses says that whoever sends the request may want it to fail. delayed says that memory was not available at once.
-	chooses, delayed bool
+	// chooses says that whoever sends the request may want it to fail.
+	chooses bool
+	// delayed is true if memory was not available at once.
+	delayed atomic.Bool
 }
 
 // The classes of requests.
@@ -52,18 +55,12 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 	if l.body > 0 {
 		take = bodies.grow
 	}
-	if !l.note(take(ctx, l.source, bodies.size/2, n)) {
+	if !take(ctx, &l.delayed, l.source, bodies.size/2, n) {
 		return l.tooMany("too_many_bytes", "too many bytes of requests are held")
 	}
 	l.body += n
 	l.half.router.metrics.holds(n)
 	return nil
-}
-
-// note notes whether memory was taken at once.
-func (l *lease) note(ok, atOnce bool) bool {
-	l.delayed = l.delayed || !atOnce
-	return ok
 }
 
 // tooMany returns the rejection of a request because of what other requests hold. Users choose how many requests they send.
@@ -125,7 +122,7 @@ func (l *lease) takeWeight(ctx context.Context, ar *admissionv1.AdmissionRequest
 		// limit.
 		n = min(n, ceiling)
 	}
-	if !l.note(r.memory.take(ctx, l.class, ceiling, n)) {
+	if !r.memory.take(ctx, &l.delayed, l.class, ceiling, n) {
 		return l.tooMany("too_many_bytes", "too many bytes of requests are held")
 	}
 	l.memory = n
@@ -155,7 +152,7 @@ func (l *lease) holdAnswer(ctx context.Context, n int64) *rejection {
 			// An answer that needs more than the limit of a source takes the whole limit.
 			n = min(n, ceiling)
 		}
-		if ok, _ := bodies.take(ctx, l.source, ceiling, n); !ok {
+		if !bodies.take(ctx, &l.delayed, l.source, ceiling, n) {
 			return l.tooMany("too_many_bytes", "too many bytes of answers are held")
 		}
 		l.body = n
@@ -170,25 +167,31 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*rejection](err); ok || l.reads == nil {
 		return err
 	}
-	waited, refused := l.reads.waited.Load(), l.reads.refused.Load()
-	switch {
-	case !l.chooses && (!refused || ctx.Err() != nil):
-		// It is not known to lack only memory, or is not repeated in time.
+	held := l.tooMany("too_many_bytes", reads.ErrHeld.Error())
+	refused := l.reads.refused.Load()
+	if !l.chooses {
+		// After the deadline, the API server does not repeat the request.
+		if refused && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
+			return held
+		}
 		return err
-	case l.chooses && !waited && !refused && !l.delayed && !l.reads.delayed.Load():
+	}
+	waited := l.reads.waited.Load()
+	if !waited && !refused && !l.delayed.Load() && !l.reads.delayed.Load() {
 		return err
 	}
 	// The reason may be another one: the requests of the tenant wait for an API server that is away.
 	if suppressed, ok := l.half.router.failures.Allow(); ok {
-		klog.FromContext(ctx).Error(err, "Could not decide a request that waited for others", "suppressed", suppressed)
+		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and waited for others", "suppressed", suppressed)
 	}
 	switch {
-	case l.chooses && waited:
+	case waited:
 		return tooManyCalls(l.reads.tenant)
 	case refused:
-		return l.tooMany("too_many_bytes", reads.ErrHeld.Error())
+		return held
 	}
-	return l.tooMany("too_many", "the request waited for other requests and could not be decided, repeat it later")
+	return l.tooMany("waited", "the request waited for other requests and could not be decided, repeat it later")
 }
 
 // release gives everything back. It may be called more than once.

@@ -75,7 +75,8 @@ func TestExplain(t *testing.T) {
 			a.waited.Store(tc.waited)
 			a.refused.Store(tc.refused)
 			a.delayed.Store(tc.delayed)
-			l := &lease{half: &half{router: &Router{}}, reads: a, chooses: user, delayed: tc.delayedBody}
+			l := &lease{half: &half{router: &Router{}}, reads: a, chooses: user}
+			l.delayed.Store(tc.delayedBody)
 			ctx, cancel := context.WithCancel(t.Context())
 			if tc.isOver {
 				cancel()
@@ -98,6 +99,12 @@ func TestATurnThatDoesNotCome(t *testing.T) {
 		if err != nil || first.delayed.Load() {
 			t.Errorf("Got the error %v, and it is delayed: %t", err, first.delayed.Load())
 		}
+		time.AfterFunc(patience/2, func() {
+			// The request may be over before it knows whether it gets its turn.
+			if !second.delayed.Load() {
+				t.Error("It waits, and does not say so")
+			}
+		})
 		if _, err := second.Turn(t.Context()); !errors.Is(err, reads.ErrHeld) || !second.refused.Load() || !second.delayed.Load() {
 			t.Errorf("Got the error %v, refused: %t, delayed: %t", err, second.refused.Load(), second.delayed.Load())
 		}

@@ -175,7 +175,7 @@ func TestLargeEventsAreCounted(t *testing.T) {
 // TestManyLargeRequestsOfAUser has a user whose large requests wait for the API server, so that Postern has no memory for all of
 // them. With Ignore, failures would store objects that a plugin denies.
 func TestManyLargeRequestsOfAUser(t *testing.T) {
-	ring.Second(t, "100 clients keep the processors busy")
+	ring.Second(t, "400 clients keep the processors busy")
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{ControllerManager: true})
 	suite.Alone(t)
@@ -214,7 +214,7 @@ func TestManyLargeRequestsOfAUser(t *testing.T) {
 		switch err := <-results; {
 		case apierrors.IsForbidden(err):
 			denied++
-		case apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), "too many"):
+		case apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), "denied the request: "):
 			busy++
 		default:
 			t.Errorf("Got %.500v, want it denied", err)
