@@ -122,21 +122,6 @@ func Queued(ctx context.Context) {
 	}
 }
 
-// Semaphore is a semaphore.Weighted of golang.org/x/sync that requests share.
-type Semaphore interface {
-	TryAcquire(n int64) bool
-	Acquire(ctx context.Context, n int64) error
-}
-
-// Acquire is s.Acquire, and notes that the request waits.
-func Acquire(ctx context.Context, s Semaphore, n int64) error {
-	if s.TryAcquire(n) {
-		return nil
-	}
-	Queued(ctx)
-	return s.Acquire(ctx, n) //nolint:wrapcheck // the caller knows what it waits for
-}
-
 // Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.
 func Hold(ctx context.Context, n int64) error {
 	a := accountOf(ctx)

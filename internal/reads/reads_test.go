@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -255,23 +254,6 @@ func TestCalls(t *testing.T) {
 }
 
 // TestTurns covers answers for which memory is held part by part.
-// TestAcquire has a semaphore that is free, and one that another request has.
-func TestAcquire(t *testing.T) {
-	a, s := &purse{}, semaphore.NewWeighted(1)
-	ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), a))
-	if err := reads.Acquire(ctx, s, 1); err != nil || a.queued != 0 {
-		t.Errorf("Got the error %v, and noted %d times that it waited", err, a.queued)
-	}
-	cancel()
-	if err := reads.Acquire(ctx, s, 1); !errors.Is(err, context.Canceled) || a.queued != 1 {
-		t.Errorf("Got the error %v, and noted %d times that it waited, want once", err, a.queued)
-	}
-	s.Release(1)
-	if err := reads.Acquire(t.Context(), s, 1); err != nil {
-		t.Errorf("Got the error %v without an account", err)
-	}
-}
-
 func TestTurns(t *testing.T) {
 	for terms, want := range map[int]int{30_000: 0, 40_000: 1, 500_000: 1} {
 		client := (&server{text: encoded(t, padded(terms)), contentType: runtime.ContentTypeProtobuf}).typed(t)

@@ -52,6 +52,8 @@ func New[K comparable, T any](backoff wait.Backoff, serve Serve[K, T]) *Queues[K
 type Turn[T any] struct {
 	Item T
 
+	// queued notes that the request waits for others.
+	queued   func()
 	ended    <-chan struct{}
 	deadline time.Time
 	done     chan struct{}
@@ -89,7 +91,7 @@ func (q *Queues[K, T]) Do(ctx context.Context, object K, item T) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	t := &Turn[T]{Item: item, ended: ctx.Done(), deadline: deadline, done: make(chan struct{}), err: errUnserved}
+	t := &Turn[T]{Item: item, queued: func() { reads.Queued(ctx) }, ended: ctx.Done(), deadline: deadline, done: make(chan struct{}), err: errUnserved}
 	q.join(ctx, object, t)
 	select {
 	case <-t.done:
@@ -115,7 +117,7 @@ func (q *Queues[K, T]) join(ctx context.Context, object K, t *Turn[T]) {
 	_, served := q.waiting[object]
 	q.waiting[object] = append(q.waiting[object], t)
 	if served {
-		reads.Queued(ctx)
+		t.queued()
 		return
 	}
 	go q.run(reads.Without(context.WithoutCancel(ctx)), object)
@@ -139,6 +141,12 @@ func (q *Queues[K, T]) run(ctx context.Context, object K) {
 			return
 		}
 		start := time.Now()
+		if len(batch) > 1 {
+			// Each waits for what the others need.
+			for _, t := range batch {
+				t.queued()
+			}
+		}
 		q.attempt(ctx, object, batch)
 		batch = slices.DeleteFunc(batch, func(t *Turn[T]) bool { return t.finished })
 		if len(batch) == 0 {

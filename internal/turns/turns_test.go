@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -241,24 +242,33 @@ type queued struct {
 
 func (q *queued) Queued() { q.waits = true }
 
-// TestWhoWaits has a request that waits for another one.
+// TestWhoWaits has a request that is served alone, while two others wait. Then it is served again, together with them.
 func TestWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, proceed, _ := blocked(func(_ context.Context, batch []*turn) { finishAll(batch, nil) })
-		var first, second queued
+		attempts := 0
+		q, proceed, batches := blocked(func(_ context.Context, batch []*turn) {
+			if attempts++; attempts == 1 {
+				return // The first one is served again, together with the others.
+			}
+			finishAll(batch, nil)
+		})
+		accounts := make([]queued, 3)
 		var all sync.WaitGroup
-		for _, a := range []*queued{&first, &second} {
+		for i := range accounts {
 			all.Go(func() {
-				if err := q.Do(reads.NewContext(t.Context(), a), "shop", "a"); err != nil {
+				if err := q.Do(reads.NewContext(t.Context(), &accounts[i]), "shop", strconv.Itoa(i)); err != nil {
 					t.Error(err)
 				}
 			})
 			synctest.Wait()
 		}
+		if accounts[0].waits || !accounts[1].waits || !accounts[2].waits {
+			t.Errorf("Got %v before the end of the first attempt, want that all but the first one wait", accounts)
+		}
 		close(proceed)
 		all.Wait()
-		if first.waits || !second.waits {
-			t.Errorf("The first one waits: %t, the second one: %t", first.waits, second.waits)
+		if want := []string{"0", "0 1 2"}; !slices.Equal(*batches, want) || !accounts[0].waits {
+			t.Errorf("Got the batches %q, and that the first one waits: %t, want %q, and that it does", *batches, accounts[0].waits, want)
 		}
 	})
 }

@@ -157,8 +157,9 @@ func (p *plugin) decide(ctx context.Context, r *admit.Request, pod *corev1.Pod, 
 		return nil // The API server finds no pod with this UID.
 	case errors.Is(err, errGone), errors.Is(err, errBusy):
 		return refuse(r, pod, gates, "try again: "+err.Error(), by)
-	case errors.Is(err, errInvalid):
-		// Its author chose the pod. With a failure, the failure policy would open the gate.
+	case errors.Is(err, errUnwritten):
+		// Users choose the annotations of the pod, and more of what makes the write fail. With a failure, the failure policy
+		// would open the gate.
 		return refuse(r, pod, gates, err.Error(), by)
 	case err != nil:
 		return err

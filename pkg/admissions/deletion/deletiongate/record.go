@@ -32,8 +32,8 @@ var (
 	errGone = errors.New("the pod is gone")
 	// errBusy means that others changed the pod all the time.
 	errBusy = errors.New("the pod changes too often")
-	// errInvalid means that the API server refuses the pod with a record. Its other annotations may leave no room for one.
-	errInvalid = errors.New("the annotation " + deletionv1alpha1.WaitingAnnotation + " cannot be written")
+	// errUnwritten means that the API server does not store the record.
+	errUnwritten = errors.New("the annotation " + deletionv1alpha1.WaitingAnnotation + " cannot be written")
 )
 
 // entries are the state of the gates of a pod, by name.
@@ -68,10 +68,8 @@ func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries
 			return patched, nil
 		case apierrors.IsNotFound(err):
 			return nil, errGone
-		case apierrors.IsInvalid(err):
-			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		case !apierrors.IsConflict(err):
-			return nil, fmt.Errorf("writing the annotation %s of the pod: %w", deletionv1alpha1.WaitingAnnotation, err)
+			return nil, fmt.Errorf("%w: %w", errUnwritten, err)
 		}
 		if pod, err = get(ctx, k.client.Pods(pod.Namespace), pod.Name, pod.UID); err != nil {
 			return nil, err
@@ -118,8 +116,10 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	if err := reads.Acquire(ctx, k.patching, 1); err != nil {
-		return nil, fmt.Errorf("waiting to write the record: %w", err)
+	// Users choose how many records are written, and what the webhooks for changes of pods have to do.
+	reads.Queued(ctx)
+	if err := k.patching.Acquire(ctx, 1); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what it is for
 	}
 	defer k.patching.Release(1)
 	ctx, end := reads.Scope(ctx)

@@ -50,6 +50,6 @@ func TestAPodIsSlim(t *testing.T) {
 	cancel()
 	a := &queued{}
 	if _, err := k.patch(reads.NewContext(ctx, a), pod, entries{}); !errors.Is(err, context.Canceled) || a.times != 1 {
-		t.Errorf("Got the error %v while others are being changed, and noted %d times that it waited", err, a.times)
+		t.Errorf("Got the error %v while others are being changed, and noted %d times that it waits", err, a.times)
 	}
 }

@@ -96,8 +96,8 @@ func TestTheWaitBeginsWithTheFirstRefusal(t *testing.T) {
 		return broken.Load(), nil, errors.New("away")
 	})
 	h := c.replica(t)
-	if err := h.Validate(ctx, &admit.Request{AdmissionRequest: request("alice"), OldObject: c.pod(t)}); err == nil {
-		t.Error("Got no error without a record, want one")
+	if s := remove(ctx, t, h, c.pod(t), "alice"); s == nil || s.Code != http.StatusTooManyRequests {
+		t.Errorf("Got %v without a record, want a refusal", s)
 	}
 	c.env.Clock.Step(30 * time.Minute)
 	broken.Store(false)
@@ -121,10 +121,8 @@ func TestALostPermissionLengthensNoWait(t *testing.T) {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "db-0", errors.New("no permission"))
 	})
 	h := c.replica(t)
-	if err := h.Validate(ctx, &admit.Request{AdmissionRequest: request("alice"), OldObject: c.pod(t)}); err == nil || !apierrors.IsForbidden(err) {
-		t.Errorf("Got %v before the longest wait, want the error of the API server", err)
-	} else if _, ok := errors.AsType[*admit.Denial](err); ok {
-		t.Errorf("Got the denial %v, want an error, so that the failure policy decides", err)
+	if s := remove(ctx, t, h, c.pod(t), "alice"); s == nil || s.Code != http.StatusTooManyRequests || !strings.HasSuffix(s.Message, "no permission") {
+		t.Errorf("Got %v before the longest wait, want a refusal with the error of the API server", s)
 	}
 	c.env.Clock.Step(time.Minute)
 	if s := remove(ctx, t, h, c.pod(t), "alice"); s != nil {
@@ -145,8 +143,8 @@ func TestAnAPIServerThatHangsIsNoTrap(t *testing.T) {
 		return context.Canceled
 	})
 	h := c.replica(t)
-	if err := h.Validate(ctx, &admit.Request{AdmissionRequest: request("alice"), OldObject: c.pod(t)}); err == nil {
-		t.Error("Got no error, want one")
+	if s := remove(ctx, t, h, c.pod(t), "alice"); s == nil || s.Code != http.StatusTooManyRequests {
+		t.Errorf("Got %v before the longest wait, want a refusal", s)
 	}
 	c.env.Clock.Step(time.Hour)
 	sent := writes.Load()

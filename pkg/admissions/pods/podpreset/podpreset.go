@@ -112,8 +112,11 @@ func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*prese
 	if size <= maxUnreserved {
 		return nil
 	}
-	if err := reads.Acquire(ctx, p.memory, int64(size)); err != nil {
-		return fmt.Errorf("waiting for memory for PodPresets: %w", err)
+	if !p.memory.TryAcquire(int64(size)) {
+		reads.Queued(ctx)
+		if err := p.memory.Acquire(ctx, int64(size)); err != nil {
+			return fmt.Errorf("waiting for memory for PodPresets: %w", err)
+		}
 	}
 	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })
 	return nil
