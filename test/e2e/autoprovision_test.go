@@ -3,9 +3,11 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +45,9 @@ func createSettings(ctx context.Context, c *e2e.Cluster, namespace string) error
 func TestNamespaceIsMade(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{APIServerFlags: []string{"--disable-admission-plugins=NamespaceLifecycle"}})
-	p := c.StartPostern(t, autoProvision())
+	options := autoProvision()
+	options.Flags = []string{"--webhook-timeout=2s"}
+	p := c.StartPostern(t, options)
 	logs(t, p, canAutoProvision)
 	if strings.Contains(p.Log(), cannotAutoProvision) {
 		t.Error("Postern warns where NamespaceAutoProvision can work")
@@ -61,6 +65,42 @@ func TestNamespaceIsMade(t *testing.T) {
 	list, err := c.Admin.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod"})
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("There are %d events about pods, %v; want none: Postern asks in a dry run", len(list.Items), err)
+	}
+	hangAtNamespaces(t, c)
+	e2e.Eventually(t, settleBound, "what is created in a namespace that is not made in time is denied", func(ctx context.Context) error {
+		tries++
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
+		request := c.Admin.CoreV1().RESTClient().Post().Namespace(fmt.Sprintf("made-%d", tries)).Resource("configmaps").Body(settings)
+		// The client would repeat it ten times.
+		if err := request.MaxRetries(0).Do(ctx).Error(); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "denied the request: ") {
+			return fmt.Errorf("got %w, want it denied", err)
+		}
+		return nil
+	})
+}
+
+// hangAtNamespaces registers a webhook for new namespaces that does not answer.
+func hangAtNamespaces(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	none := admissionregistrationv1.SideEffectClassNone
+	_, err = c.Admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "hanging"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "hanging.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprint("https://", l.Addr()))},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
