@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -334,6 +335,7 @@ func TestNoWayAroundAGate(t *testing.T) {
 	t.Parallel()
 	g, p := startGates(t)
 	t.Run("as an editor", g.checkWaysAround)
+	t.Run("a pod without room for a record", g.checkFull)
 	t.Run("a dry run", g.checkDryRun)
 	t.Run("a collection", g.checkCollection)
 	t.Run("Postern is away", func(t *testing.T) { g.checkAway(t, p) })
@@ -666,6 +668,30 @@ func (g *gates) checkWaysAround(t *testing.T) {
 	g.backend.open(p.UID)
 	e2e.Eventually(t, settleBound, "the pod may go", func(ctx context.Context) error { return g.plain.remove(ctx, p.Name, metav1.DeleteOptions{}) })
 	g.gone(t, p)
+}
+
+// checkFull has a pod that is so large that its record does not fit into etcd.
+func (g *gates) checkFull(t *testing.T) {
+	ctx := t.Context()
+	full := pod("full")
+	full.Labels = map[string]string{gateLabel: "database", "example.com/kubelet": "none"}
+	full.Spec.NodeName = nodeName
+	full.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: strings.Repeat("x", 1_400_000)}}
+	pods := g.alice.CoreV1().Pods(g.namespace)
+	if _, err := pods.Create(ctx, full, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("%.500v", err)
+	}
+	fill := func(n int) error {
+		_, err := pods.Patch(ctx, full.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"fill":%q}}}`, strings.Repeat("x", n)), metav1.PatchOptions{})
+		return err
+	}
+	const step = 50
+	if n := sort.Search(200_000/step, func(n int) bool { return fill(n*step) != nil }); n == 0 || n == 200_000/step {
+		t.Fatalf("The pod has no limit between 1.4 MB and 1.6 MB, but at step %d", n)
+	}
+	isHeld(t, "A full pod", g.plain.remove(ctx, full.Name, metav1.DeleteOptions{}), "request is too large")
+	passes(t, "Making room", fill(0))
+	isHeld(t, "With room", g.plain.remove(ctx, full.Name, metav1.DeleteOptions{}), "shards are left")
 }
 
 // checkDryRun requests dry runs in three ways.
