@@ -31,8 +31,8 @@ type lease struct {
 	reads *account
 	// isSystem is the class of the slot.
 	isSystem, slot bool
-	// chooses says that whoever sends the request may want it to fail.
-	chooses bool
+	// isChosen says that whoever sends the request may want it to fail: a user chooses how many requests there are.
+	isChosen bool
 	// delayed is true if memory was not available at once.
 	delayed atomic.Bool
 }
@@ -65,7 +65,7 @@ func (l *lease) growBody(ctx context.Context, n int64) error {
 
 // tooMany returns the rejection of a request because of what other requests hold. Users choose how many requests they send.
 func (l *lease) tooMany(reason, sentence string) *rejection {
-	return &rejection{code: http.StatusTooManyRequests, reason: reason, sentence: sentence, isChosen: l.chooses}
+	return &rejection{code: http.StatusTooManyRequests, reason: reason, sentence: sentence, isChosen: l.isChosen}
 }
 
 // takeBound takes the bound that the service has for a review, if memory is ample. The
@@ -88,7 +88,7 @@ func (l *lease) takeBound(review []byte) bool {
 // slot last, so that a request that waits for memory holds no slot.
 func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) error {
 	r := l.half.router
-	l.isSystem, l.chooses = r.isSystem(ar.UserInfo), !r.isComponent(ar.UserInfo)
+	l.isSystem, l.isChosen = r.isSystem(ar.UserInfo), !r.isComponent(ar.UserInfo)
 	if !l.isBound {
 		if err := l.takeWeight(ctx, ar); err != nil {
 			return err
@@ -169,7 +169,7 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	}
 	held := l.tooMany("too_many_bytes", reads.ErrHeld.Error())
 	refused := l.reads.refused.Load()
-	if !l.chooses {
+	if !l.isChosen {
 		// After the deadline, the API server does not repeat the request.
 		if refused && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)

@@ -55,8 +55,8 @@ func WithLimits(l Limits) Option {
 	return func(r *Router) { r.limits = l }
 }
 
-// WithNamespace sets Postern's own namespace. The requests of its service accounts do not wait for requests of users in other
-// namespaces. Without it, there is no such namespace.
+// WithNamespace sets Postern's own namespace. The requests of its service accounts have the room that is reserved for the
+// control plane. Without it, there is no such namespace.
 func WithNamespace(namespace string) Option {
 	return func(r *Router) { r.namespace = namespace }
 }

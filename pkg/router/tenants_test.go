@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 			a.waited.Store(tc.waited)
 			a.refused.Store(tc.refused)
 			a.delayed.Store(tc.delayed)
-			l := &lease{half: &half{router: &Router{}}, reads: a, chooses: user}
+			l := &lease{half: &half{router: &Router{}}, reads: a, isChosen: user}
 			l.delayed.Store(tc.delayedBody)
 			ctx, cancel := context.WithCancel(t.Context())
 			if tc.isOver {

@@ -70,8 +70,8 @@ func (o *options) addRegistrationFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) addLimitFlags(fs *pflag.FlagSet) {
-	fs.IntVar(&o.maxInFlight, "max-requests-inflight", 800, "Requests that are decided at a time, a quarter of them for nodes and the control plane alone. More are denied with 429. 0 is no limit.")
-	fs.StringVar(&o.maxBytes, "max-request-bytes-inflight", "", "Memory that requests may take at a time, such as 256Mi: for their bodies, for what these are decoded into, and for what plugins read. More are denied with 429. "+
+	fs.IntVar(&o.maxInFlight, "max-requests-inflight", 800, "Requests that are decided at a time, a quarter of them for nodes and the control plane alone. More are rejected with 429. 0 is no limit.")
+	fs.StringVar(&o.maxBytes, "max-request-bytes-inflight", "", "Memory that requests may take at a time, such as 256Mi: for their bodies, for what these are decoded into, and for what plugins read. More are rejected with 429. "+
 		"0 is no limit. Three eighths of the memory limit of the cgroup, or of GOMEMLIMIT, if not set.")
 	fs.IntVar(&o.maxConnections, "max-connections-per-source", 1000, "Connections that one address may have to the secure port. More than half of them are not kept idle. 0 is no limit.")
 }
