@@ -17,7 +17,8 @@ import (
 // Denial is the error of a plugin that denies a request. Only a Denial becomes an
 // answer with allowed: false. Every other error, whatever its type, means that the
 // plugin could not decide, and the failure policy of the webhook applies. So an
-// error of a client, such as a 403 of our own missing rights, never denies.
+// error of a client, such as a 403 of our own missing rights, denies nothing unless
+// the plugin makes a Denial of it.
 //
 // A Denial is an APIStatus, and stays a denial where another error wraps it.
 type Denial struct {
