@@ -66,11 +66,10 @@ func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries
 		switch {
 		case err == nil:
 			return patched, nil
-		case apierrors.IsNotFound(err):
-			return nil, errGone
-		case !apierrors.IsConflict(err):
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("%w: %w", errUnwritten, err)
 		}
+		// A webhook may answer 404, too.
 		if pod, err = get(ctx, k.client.Pods(pod.Namespace), pod.Name, pod.UID); err != nil {
 			return nil, err
 		}
