@@ -683,6 +683,9 @@ func (g *gates) checkFull(t *testing.T) {
 	}
 	fill := func(n int) error {
 		_, err := pods.Patch(ctx, full.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"fill":%q}}}`, strings.Repeat("x", n)), metav1.PatchOptions{})
+		if err != nil && !strings.Contains(err.Error(), "request is too large") {
+			t.Fatalf("Filling the pod with %d bytes: %.500v", n, err)
+		}
 		return err
 	}
 	const step = 50

@@ -34,9 +34,13 @@ func TestAPodIsSlim(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &keeper{client: client, patching: semaphore.NewWeighted(1)}
-	patched, err := k.patch(t.Context(), pod, entries{})
+	a := &queued{Detached: func() (reads.Account, func()) { return &queued{}, func() {} }}
+	patched, err := k.patch(reads.NewContext(t.Context(), a), pod, entries{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if a.times != 1 {
+		t.Errorf("Noted %d times that the request waits for its write, want once", a.times)
 	}
 	for _, got := range []*corev1.Pod{pod, patched} {
 		if got.Spec.Affinity != nil || got.Spec.NodeName != "node-1" || got.Labels["app"] != "web" || got.Status.Phase != corev1.PodRunning {
@@ -48,8 +52,7 @@ func TestAPodIsSlim(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	a := &queued{}
-	if _, err := k.patch(reads.NewContext(ctx, a), pod, entries{}); !errors.Is(err, context.Canceled) || a.times != 1 {
-		t.Errorf("Got the error %v while others are being changed, and noted %d times that it waits", err, a.times)
+	if _, err := k.patch(reads.NewContext(ctx, a), pod, entries{}); !errors.Is(err, context.Canceled) || a.times != 2 {
+		t.Errorf("Got the error %v while others are being changed, and noted %d times that it waits, want twice", err, a.times)
 	}
 }

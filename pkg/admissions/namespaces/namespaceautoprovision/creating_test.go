@@ -95,8 +95,8 @@ func TestCreationsAreBounded(t *testing.T) {
 	})
 }
 
-// TestANamespaceIsCreatedOnce has many requests for the same new namespace. Those that waited find it.
-func TestANamespaceIsCreatedOnce(t *testing.T) {
+// TestThoseThatWaitFindTheNamespace has many requests for the same new namespace.
+func TestThoseThatWaitFindTheNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, c := newPlugin()
 		var all []<-chan error
