@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/pkg/admit"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 
@@ -25,6 +26,8 @@ type verdict struct {
 	waits, passes []outcome
 	// first is true if the refusal is the first one.
 	first bool
+	// unwritten is true if the gates were not asked, because the record could not be written.
+	unwritten bool
 }
 
 // outcome is the outcome of one gate.
@@ -70,7 +73,8 @@ func (v verdict) text() string {
 	return strings.Join(parts, "; ")
 }
 
-// ask asks the gates of a pod. It first writes the record of the pod, so that the preparation has one sender.
+// ask asks the gates of a pod. It first writes the record of the pod, so that the preparation has one sender. The only error is
+// errGone.
 func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by asker) (verdict, error) {
 	if v, ok := k.expired(pod, gates); ok {
 		return v, nil
@@ -78,11 +82,11 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 	now, mine := k.clock.Now(), map[string]bool{}
 	known := recordOf(pod)
 	recorded, err := k.write(ctx, pod, claim(gates, k.firstTried(pod), now, mine))
-	if err != nil {
-		if !errors.Is(err, errGone) {
-			k.remember(pod)
-		}
+	switch {
+	case errors.Is(err, errGone):
 		return verdict{}, err
+	case err != nil:
+		return k.unwritten(ctx, pod, gates, err), nil
 	}
 	v, answered := verdict{first: len(known) == 0}, map[string]bool{}
 	for _, o := range k.askAll(ctx, gates, round{recorded, recordOf(recorded), by, now, mine}) {
@@ -99,6 +103,22 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 	return v, nil
 }
 
+// unwritten returns the verdict about a pod whose record cannot be written. Without a record, two processes could send Prepare.
+// Users choose the annotations of the pod, and more of what makes the write fail, so it is no failure, with which the failure
+// policy would open the gates. The wait ends all the same, see expired.
+func (k *keeper) unwritten(ctx context.Context, pod *corev1.Pod, gates []*gate, err error) verdict {
+	k.failures.Do(func() {
+		klog.FromContext(ctx).Error(err, "Could not write the record of a pod, so its deletion is refused", "plugin", "DeletionGate", "pod", klog.KObj(pod))
+	})
+	v := verdict{unwritten: true, first: !k.remembers(pod) && len(recordOf(pod)) == 0}
+	k.remember(pod)
+	now, since, message := k.clock.Now(), k.since(pod), shown(err.Error())
+	for _, g := range gates {
+		v.waits = append(v.waits, outcome{gate: g, result: resultWaiting, message: message, waited: now.Sub(since(g))})
+	}
+	return v
+}
+
 // round is what all gates of a pod are asked with.
 type round struct {
 	pod    *corev1.Pod
@@ -110,13 +130,10 @@ type round struct {
 }
 
 // askAll asks all gates of a pod at the same time, so that a backend that does not answer takes no time from others. It
-// leaves a fifth of the time of the request, at most a second, for the record and the answer.
+// leaves time for the record and the answer.
 func (k *keeper) askAll(ctx context.Context, gates []*gate, r round) []outcome {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, time.Second)))
-		defer cancel()
-	}
+	ctx, cancel := admit.Early(ctx)
+	defer cancel()
 	outcomes := make([]outcome, len(gates))
 	var all sync.WaitGroup
 	for i, g := range gates {

@@ -155,19 +155,15 @@ func (p *plugin) decide(ctx context.Context, r *admit.Request, pod *corev1.Pod, 
 	switch {
 	case errors.Is(err, errGone) && by.cause == deletionv1alpha1.Delete:
 		return nil // The API server finds no pod with this UID.
-	case errors.Is(err, errGone), errors.Is(err, errBusy):
-		return refuse(r, pod, gates, "try again: "+err.Error(), by)
-	case errors.Is(err, errUnwritten):
-		// Users choose the annotations of the pod, and more of what makes the write fail. With a failure, the failure policy
-		// would open the gate.
-		return refuse(r, pod, gates, err.Error(), by)
 	case err != nil:
-		return err
+		return refuse(r, pod, gates, "try again: "+err.Error(), by)
 	case len(v.waits) == 0:
 		p.keeper.reporter.letGo(pod, v.passes)
 		return nil
 	}
-	p.keeper.watch(pod, gates)
+	if !v.unwritten {
+		p.keeper.watch(pod, gates)
+	}
 	p.keeper.reporter.refused(pod, v)
 	return refuse(r, pod, gates, v.text(), by)
 }

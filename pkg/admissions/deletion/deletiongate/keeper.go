@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/names"
+	"github.com/postern-dev/postern/internal/writes"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -36,13 +36,12 @@ type keeper struct {
 	whereabouts *whereabouts
 	reporter    *reporter
 	waiting     *waiting
-	// patching has a place for each pod that is being changed.
-	patching *semaphore.Weighted
+	patching    *writes.Limit
 	// closed has the messages of gates that were closed a moment ago.
 	closed *cache.LRUExpireCache
 	// unrecorded has the times of first refusals that could not be recorded, by the UID of the pod.
 	unrecorded *cache.LRUExpireCache
-	// failures bounds the log lines about backends.
+	// failures bounds the log lines about backends and records.
 	failures rate.Sometimes
 }
 
@@ -54,7 +53,7 @@ func newKeeper(d admit.Deps, gates []*gate) (*keeper, error) {
 	namespaces := d.Informers.Core().V1().Namespaces()
 	k := &keeper{
 		client: d.Client.CoreV1(), clock: d.Clock, reporter: r, failures: rate.Sometimes{Interval: time.Second},
-		patching:    semaphore.NewWeighted(maxPatching),
+		patching:    writes.NewLimit(maxPatching),
 		whereabouts: &whereabouts{namespaces.Lister(), d.Client.CoreV1().Namespaces(), d.Client.CoreV1().Nodes()},
 		closed:      cache.NewLRUExpireCacheWithClock(remembered, d.Clock), unrecorded: cache.NewLRUExpireCacheWithClock(remembered, d.Clock),
 	}

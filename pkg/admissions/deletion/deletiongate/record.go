@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/pkg/admit"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
 
@@ -23,6 +24,9 @@ const (
 	conflicts = 5
 	// maxPatching is how many pods are changed at a time.
 	maxPatching = 2
+	// writeTimeout bounds the time of a write in the background, so that it keeps others from being made no longer than the
+	// write of a request with the default time-out.
+	writeTimeout = 10 * time.Second
 	// maxAhead is how far the clock of another replica may be ahead.
 	maxAhead = time.Minute
 )
@@ -30,9 +34,7 @@ const (
 var (
 	// errGone means that the pod does not exist any more, or that its name belongs to another pod.
 	errGone = errors.New("the pod is gone")
-	// errBusy means that others changed the pod all the time.
-	errBusy = errors.New("the pod changes too often")
-	// errUnwritten means that the API server does not store the record.
+	// errUnwritten means that the API server does not store the record in time.
 	errUnwritten = errors.New("the annotation " + deletionv1alpha1.WaitingAnnotation + " cannot be written")
 )
 
@@ -55,8 +57,14 @@ func recordOf(pod *corev1.Pod) entries {
 }
 
 // write changes the record of a pod. The first of several replicas wins: the patch contains the resource version that the
-// change is based on. change returns false if there is nothing to write, and may be called again with a newer record.
+// change is based on. change returns false if there is nothing to write, and may be called again with a newer record. It ends in
+// time for the answer to a request, with errGone or errUnwritten.
 func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	ctx, cancel = admit.Early(ctx)
+	defer cancel()
+	var failed error
 	for range conflicts {
 		r := recordOf(pod)
 		if !change(r) {
@@ -69,12 +77,17 @@ func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("%w: %w", errUnwritten, err)
 		}
+		failed = err
 		// A webhook may answer 404, too.
-		if pod, err = get(ctx, k.client.Pods(pod.Namespace), pod.Name, pod.UID); err != nil {
+		pod, err = get(ctx, k.client.Pods(pod.Namespace), pod.Name, pod.UID)
+		switch {
+		case errors.Is(err, errGone):
 			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", errUnwritten, err)
 		}
 	}
-	return nil, errBusy
+	return nil, fmt.Errorf("%w: %w", errUnwritten, failed)
 }
 
 // get returns a pod. Without a UID it is any pod of that name.
@@ -115,15 +128,13 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	// Users choose how many records are written, and what the webhooks for changes of pods have to do.
-	reads.Queued(ctx)
-	if err := k.patching.Acquire(ctx, 1); err != nil {
-		return nil, err //nolint:wrapcheck // the caller says what it is for
-	}
-	defer k.patching.Release(1)
 	ctx, end := reads.Scope(ctx)
 	defer end()
-	patched, err := k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+	var patched *corev1.Pod
+	err = k.patching.Do(ctx, func() error {
+		patched, err = k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+		return err //nolint:wrapcheck // the caller says what it is for
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +144,12 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1
 // remember keeps the time of a refusal that is not in the record of the pod.
 func (k *keeper) remember(pod *corev1.Pod) {
 	k.unrecorded.Add(pod.UID, k.firstTried(pod), longestMaxWait)
+}
+
+// remembers reports whether this process refused the pod without a record before.
+func (k *keeper) remembers(pod *corev1.Pod) bool {
+	_, ok := k.unrecorded.Get(pod.UID)
+	return ok
 }
 
 // firstTried returns when this process first refused the pod without a record, or now.
@@ -145,17 +162,25 @@ func (k *keeper) firstTried(pod *corev1.Pod) time.Time {
 	return k.clock.Now()
 }
 
-// expired returns the verdict about a pod all of whose gates were closed for their longest wait. It asks nobody: a pod whose
-// record or node cannot be read or written, or takes too long, must not wait for ever. Without a record, the wait began when
-// this process first refused the pod.
-func (k *keeper) expired(pod *corev1.Pod, gates []*gate) (verdict, bool) {
-	now, first, known, v := k.clock.Now(), k.firstTried(pod), recordOf(pod), verdict{}
-	for _, g := range gates {
-		since := first
+// since returns a function that returns when the wait for a gate of the pod began: in its record, or when this process first
+// refused the pod.
+func (k *keeper) since(pod *corev1.Pod) func(*gate) time.Time {
+	first, known := k.firstTried(pod), recordOf(pod)
+	return func(g *gate) time.Time {
 		if entry, ok := known[g.Name]; ok && entry.Since.Time.Before(first) {
-			since = entry.Since.Time
+			return entry.Since.Time
 		}
-		o := outcome{gate: g, result: resultMaxWait, waited: now.Sub(since)}
+		return first
+	}
+}
+
+// expired returns the verdict about a pod all of whose gates were closed for their longest wait. It asks nobody: a pod whose
+// record or node cannot be read or written, or takes too long, must not wait for ever.
+func (k *keeper) expired(pod *corev1.Pod, gates []*gate) (verdict, bool) {
+	now, v := k.clock.Now(), verdict{}
+	since := k.since(pod)
+	for _, g := range gates {
+		o := outcome{gate: g, result: resultMaxWait, waited: now.Sub(since(g))}
 		if o.waited < g.MaxWait.Duration {
 			return verdict{}, false
 		}

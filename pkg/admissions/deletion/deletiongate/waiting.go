@@ -134,5 +134,7 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 	if err == nil && written {
 		w.keeper.reporter.open(pod, v.passes)
 	}
-	return err == nil || errors.Is(err, errGone), gates, err
+	// A mark that cannot be written must not be tried for ever.
+	_, expired := w.keeper.expired(pod, gates)
+	return err == nil || expired || errors.Is(err, errGone), gates, err
 }

@@ -4,84 +4,76 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
-	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// cluster is an API server in which the creation of a namespace takes until proceed is closed, and its cache.
+// atATime is how many namespaces are created at a time according to README.md, and mayWait how many requests wait for that.
+const atATime, mayWait = 8, 100
+
+// cluster is an API server in which the creation of a namespace takes until proceed is closed, and then fails with err, and its
+// cache.
 type cluster struct {
 	typedcorev1.NamespaceInterface
 
 	cache   cache.Indexer
 	created atomic.Int64
 	proceed chan struct{}
+	err     error
 }
 
-func (c *cluster) Create(_ context.Context, ns *corev1.Namespace, _ metav1.CreateOptions) (*corev1.Namespace, error) {
+func (c *cluster) Create(ctx context.Context, ns *corev1.Namespace, _ metav1.CreateOptions) (*corev1.Namespace, error) {
 	c.created.Add(1)
-	<-c.proceed
-	return ns, c.cache.Add(ns)
+	select {
+	case <-c.proceed:
+		if c.err != nil {
+			return nil, c.err
+		}
+		return ns, c.cache.Add(ns)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
-func newPlugin() (*plugin, *cluster) {
+func start() (*plugin, *cluster) {
 	c := &cluster{cache: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), proceed: make(chan struct{})}
-	return &plugin{corev1listers.NewNamespaceLister(c.cache), c, semaphore.NewWeighted(maxCreating)}, c
+	return newPlugin(corev1listers.NewNamespaceLister(c.cache), c), c
 }
 
 // send sends a request for an object in a namespace, and returns when it waits or has ended.
 func send(ctx context.Context, p *plugin, namespace string) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
-		ended <- p.mutate(ctx, &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{Namespace: namespace}})
+		ended <- p.mutate(ctx, &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{Namespace: namespace, Name: "settings"}})
 	}()
 	synctest.Wait()
 	return ended
 }
 
-// queued is an account that knows whether its request waits for others.
-type queued struct {
-	reads.Detached
-
-	waits bool
-}
-
-func (q *queued) Queued() { q.waits = true }
-
-// TestCreationsAreBounded has more new namespaces than may be created at a time. One of those that wait hangs up.
+// TestCreationsAreBounded has more new namespaces than may be created at a time.
 func TestCreationsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, c := newPlugin()
+		p, c := start()
 		var all []<-chan error
-		accounts := make([]queued, 2*maxCreating)
-		for i := range accounts {
-			all = append(all, send(reads.NewContext(t.Context(), &accounts[i]), p, fmt.Sprintf("shop-%d", i)))
+		for i := range 2 * atATime {
+			all = append(all, send(t.Context(), p, fmt.Sprintf("shop-%d", i)))
 		}
-		for i := range accounts {
-			if !accounts[i].waits {
-				t.Errorf("Request %d does not say that it waits for others", i)
-			}
-		}
-		if got := c.created.Load(); got != maxCreating {
-			t.Errorf("Got %d creations at a time, want %d", got, maxCreating)
-		}
-		ctx, hangUp := context.WithCancel(t.Context())
-		canceled := send(ctx, p, "canceled")
-		hangUp()
-		err := <-canceled
-		if _, denied := errors.AsType[*admit.Denial](err); denied || !errors.Is(err, context.Canceled) {
-			t.Errorf("Got %v, want that the request was canceled", err)
+		if got := c.created.Load(); got != atATime {
+			t.Errorf("Got %d creations at a time, want %d", got, atATime)
 		}
 		close(c.proceed)
 		for _, ended := range all {
@@ -89,7 +81,7 @@ func TestCreationsAreBounded(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if got := c.created.Load(); got != 2*maxCreating {
+		if got := c.created.Load(); got != 2*atATime {
 			t.Errorf("Got %d creations, want one for each namespace", got)
 		}
 	})
@@ -98,9 +90,9 @@ func TestCreationsAreBounded(t *testing.T) {
 // TestThoseThatWaitFindTheNamespace has many requests for the same new namespace.
 func TestThoseThatWaitFindTheNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, c := newPlugin()
+		p, c := start()
 		var all []<-chan error
-		for range 5 * maxCreating {
+		for range 5 * atATime {
 			all = append(all, send(t.Context(), p, "shop"))
 		}
 		close(c.proceed)
@@ -109,8 +101,64 @@ func TestThoseThatWaitFindTheNamespace(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if got := c.created.Load(); got != maxCreating {
+		if got := c.created.Load(); got != atATime {
 			t.Errorf("Got %d creations, want only those of the requests that did not wait", got)
 		}
 	})
+}
+
+// TestACreationThatHangsIsDenied has webhooks for namespaces that do not answer. The requests must be denied before they end,
+// because then the failure policy would admit those of the control plane, which users make send them.
+func TestACreationThatHangsIsDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := start()
+		long, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var hanging, waiting []<-chan error
+		for range atATime {
+			hanging = append(hanging, send(long, p, "shop"))
+		}
+		for range mayWait {
+			waiting = append(waiting, send(short, p, "shop"))
+		}
+		const busy = "namespace shop was not created: too many changes of this kind are being made"
+		begin := time.Now()
+		denied(t, <-send(short, p, "shop"), http.StatusTooManyRequests, busy)
+		if time.Since(begin) > 0 {
+			t.Errorf("A request waits while %d others do, want it denied at once", mayWait)
+		}
+		for _, ended := range waiting {
+			denied(t, <-ended, http.StatusTooManyRequests, busy+": context deadline exceeded")
+		}
+		if short.Err() != nil {
+			t.Error("A request that waited is denied too late")
+		}
+		for _, ended := range hanging {
+			denied(t, <-ended, http.StatusForbidden, "forbidden: context deadline exceeded")
+		}
+		if long.Err() != nil || c.created.Load() != atATime {
+			t.Errorf("Got %d creations and the end %v of the requests, want %d, and denials in time", c.created.Load(), long.Err(), atATime)
+		}
+	})
+}
+
+// TestADenialWithTheCodeOfAFailure has a webhook choose the reason and the code. kube-apiserver returns its error as it is, but a
+// webhook cannot deny with a code of 500.
+func TestADenialWithTheCodeOfAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := start()
+		c.err = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Code: http.StatusInternalServerError, Message: "broken"}}
+		close(c.proceed)
+		denied(t, <-send(t.Context(), p, "shop"), http.StatusForbidden, "forbidden: broken")
+	})
+}
+
+func denied(t *testing.T, err error, code int32, message string) {
+	t.Helper()
+	d, ok := errors.AsType[*admit.Denial](err)
+	if !ok || d.Status().Code != code || !strings.Contains(d.Status().Message, message) {
+		t.Errorf("Got %v, want a denial with code %d and %q", err, code, message)
+	}
 }

@@ -4,9 +4,10 @@ package namespaceautoprovision
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"time"
 
-	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/writes"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
@@ -41,19 +43,20 @@ var Plugin = &admit.Plugin{
 	},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		d.Go(newProbe(d).run)
-		return admit.Handler{Mutate: (&plugin{
-			namespaces: d.Informers.Core().V1().Namespaces().Lister(),
-			live:       d.Client.CoreV1().Namespaces(),
-			creating:   semaphore.NewWeighted(maxCreating),
-		}).mutate}, nil
+		return admit.Handler{Mutate: newPlugin(d.Informers.Core().V1().Namespaces().Lister(), d.Client.CoreV1().Namespaces()).mutate}, nil
 	},
 }
 
 type plugin struct {
 	namespaces corev1listers.NamespaceLister
 	live       typedcorev1.NamespaceInterface
-	// creating has a place for each namespace that is being created.
-	creating *semaphore.Weighted
+	creating   *writes.Limit
+	// failures bounds the log lines about namespaces that cannot be created.
+	failures rate.Sometimes
+}
+
+func newPlugin(namespaces corev1listers.NamespaceLister, live typedcorev1.NamespaceInterface) *plugin {
+	return &plugin{namespaces: namespaces, live: live, creating: writes.NewLimit(maxCreating), failures: rate.Sometimes{Interval: time.Second}}
 }
 
 // mutate leaves the object unchanged. The plugin is mutating so that it runs before
@@ -65,27 +68,34 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	if p.exists(r.Namespace) {
 		return nil
 	}
-	// Users choose how many namespaces are created, and what the webhooks for them have to do.
-	reads.Queued(ctx)
-	if err := p.creating.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("waiting to create namespace %s: %w", r.Namespace, err)
+	// Users choose how many namespaces are created, and how long the webhooks for them take.
+	ctx, cancel := admit.Early(ctx)
+	defer cancel()
+	err := p.creating.Do(ctx, func() error { return p.create(ctx, r.Namespace) })
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
 	}
-	defer p.creating.Release(1)
-	// Others that waited may have created it.
-	if p.exists(r.Namespace) {
+	p.failures.Do(func() {
+		klog.FromContext(ctx).Error(err, "Could not create a namespace, so the request is denied", "plugin", "NamespaceAutoProvision", "namespace", r.Namespace)
+	})
+	switch {
+	case errors.Is(err, writes.ErrBusy):
+		return admit.Deny(apierrors.NewTooManyRequests("namespace "+r.Namespace+" was not created: "+err.Error(), 1))
+	case apierrors.IsForbidden(err):
+		err = admit.Deny(err)
+	}
+	return admit.Forbidden(r, err)
+}
+
+// create creates a namespace unless those that waited before have done so.
+func (p *plugin) create(ctx context.Context, name string) error {
+	if p.exists(name) {
 		return nil
 	}
 	// The cache may be stale, but a lookup in the API server first is not needed:
 	// Create answers AlreadyExists.
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}}
-	_, err := p.live.Create(ctx, ns, metav1.CreateOptions{})
-	switch {
-	case err == nil || apierrors.IsAlreadyExists(err):
-		return nil
-	case apierrors.IsForbidden(err):
-		return admit.Deny(err)
-	}
-	return admit.Forbidden(r, err)
+	_, err := p.live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	return err //nolint:wrapcheck // kube-apiserver's message has no more than the error
 }
 
 // exists reports whether the cache has the namespace. The error of a cache is always NotFound.
