@@ -31,8 +31,7 @@ type Account interface {
 	// answer has been read. A call that may lead to another admission request needs no Call, or else that request could wait
 	// for its own cause.
 	Call(ctx context.Context) (end func(), err error)
-	// Queued notes that the request waits for others in a way that the account does not know, or for a write for which webhooks
-	// are called.
+	// Queued notes that the request waits for others in a way that the account does not know.
 	Queued()
 	// Fits reports whether one decision may have n bytes more.
 	Fits(n int64) bool

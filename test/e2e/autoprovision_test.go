@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
@@ -67,12 +69,18 @@ func TestNamespaceIsMade(t *testing.T) {
 		t.Errorf("There are %d events about pods, %v; want none: Postern asks in a dry run", len(list.Items), err)
 	}
 	hangAtNamespaces(t, c)
+	// What a controller creates fails open where Postern fails.
+	config := c.Config(t, controlplane.Admin)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:masters"}}
+	controller, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e2e.Eventually(t, settleBound, "what is created in a namespace that is not made in time is denied", func(ctx context.Context) error {
 		tries++
 		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
-		request := c.Admin.CoreV1().RESTClient().Post().Namespace(fmt.Sprintf("made-%d", tries)).Resource("configmaps").Body(settings)
-		// The client would repeat it ten times.
-		if err := request.MaxRetries(0).Do(ctx).Error(); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "denied the request: ") {
+		_, err := controller.CoreV1().ConfigMaps(fmt.Sprintf("made-%d", tries)).Create(ctx, settings, metav1.CreateOptions{})
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "denied the request: ") {
 			return fmt.Errorf("got %w, want it denied", err)
 		}
 		return nil

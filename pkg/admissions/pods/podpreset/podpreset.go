@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
@@ -99,7 +98,8 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 }
 
 // reserve waits until the memory for the additions of the presets is free, and reserves it until the request ends. The
-// router has reserved memory only for the pod in the request, which may become much larger.
+// router has reserved memory only for the pod in the request, which may become much larger. The authors of other pods choose how
+// long it waits, so it denies the request if there is no memory in time.
 func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
 	size := 0
@@ -112,11 +112,10 @@ func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*prese
 	if size <= maxUnreserved {
 		return nil
 	}
-	if !p.memory.TryAcquire(int64(size)) {
-		reads.Queued(ctx)
-		if err := p.memory.Acquire(ctx, int64(size)); err != nil {
-			return fmt.Errorf("waiting for memory for PodPresets: %w", err)
-		}
+	early, cancel := admit.Early(ctx)
+	defer cancel()
+	if err := p.memory.Acquire(early, int64(size)); err != nil {
+		return admit.Deny(apierrors.NewTooManyRequests("waiting for memory for PodPresets: "+err.Error(), 1))
 	}
 	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })
 	return nil
