@@ -231,7 +231,7 @@ func newGates(t *testing.T, c *e2e.Cluster) *gates {
 func (g *gates) running(t *testing.T, name, gate string) *corev1.Pod {
 	t.Helper()
 	p := pod(name)
-	p.Labels = map[string]string{gateLabel: gate}
+	p.Labels = map[string]string{gateLabel: gate, "name": name}
 	return g.run(t, g.namespace, p)
 }
 
@@ -429,11 +429,11 @@ func (g *gates) checkRollingUpdate(t *testing.T) {
 	}
 }
 
-// checkDrain drains the node.
+// checkDrain drains the node. Other tests have pods on it, too.
 func (g *gates) checkDrain(t *testing.T) {
 	t.Helper()
 	p := g.running(t, "drained", "database")
-	drain := []string{"drain", nodeName, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=" + gateLabel + "=database", "--timeout=80s"}
+	drain := []string{"drain", nodeName, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=name=drained", "--timeout=80s"}
 	if out, err := g.Kubectl(t.Context(), controlplane.Admin, append(drain, "--dry-run=server")...).CombinedOutput(); err != nil || g.backend.prepared("database", p.UID) != 0 {
 		t.Errorf("A dry run: %v, and %d preparations: %s", err, g.backend.prepared("database", p.UID), out)
 	}
