@@ -31,7 +31,7 @@ type Account interface {
 	// answer has been read. A call that may lead to another admission request needs no Call, or else that request could wait
 	// for its own cause.
 	Call(ctx context.Context) (end func(), err error)
-	// Queued notes that the request waits for others in a way that the account does not know.
+	// Queued notes that the request waits for others, or for webhooks, in a way that the account does not know.
 	Queued()
 	// Fits reports whether one decision may have n bytes more.
 	Fits(n int64) bool
@@ -114,8 +114,8 @@ func Call(ctx context.Context) (end func(), err error) {
 	return func() {}, nil
 }
 
-// Queued is Account.Queued for the account of ctx. If the request then cannot be decided, it is denied, because users choose how
-// many requests there are.
+// Queued is Account.Queued for the account of ctx. If the request then cannot be decided, it is denied, whoever sends it, because
+// users choose how many requests there are, and make the control plane send some.
 func Queued(ctx context.Context) {
 	if a := accountOf(ctx); a != nil {
 		a.Queued()

@@ -1,13 +1,16 @@
 // Package writes bounds the changes of API servers that requests need. The API server calls webhooks for each change, and users
-// choose how many requests there are, and often what the webhooks have to do.
+// choose how many requests there are, and often what the webhooks have to do. A request that cannot be decided after a write is
+// denied, see reads.Queued.
 package writes
 
 import (
 	"context"
 	"errors"
-	"fmt"
+	"net/url"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // maxWaiting is how many changes wait for others. A request that waits counts for --max-requests-inflight, so this is a small
@@ -25,15 +28,26 @@ func NewLimit(n int64) *Limit {
 	return &Limit{places: semaphore.NewWeighted(n), room: semaphore.NewWeighted(n + maxWaiting)}
 }
 
-// Do calls write, after others have ended. It returns ErrBusy without a call if ctx ends before, and at once if 100 wait.
+// Do calls write, after others have ended. It returns ErrBusy without a call if ctx ends before, and at once if 100 wait. The
+// error of a write has no address of the API server, so that users may read it.
 func (l *Limit) Do(ctx context.Context, write func() error) error {
 	if !l.room.TryAcquire(1) {
 		return ErrBusy
 	}
 	defer l.room.Release(1)
-	if err := l.places.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("%w: %w", ErrBusy, err)
+	return l.Wait(ctx, write)
+}
+
+// Wait is Do for the second write of a request. It waits however many do, because the first one has had its effect.
+func (l *Limit) Wait(ctx context.Context, write func() error) error {
+	reads.Queued(ctx)
+	if l.places.Acquire(ctx, 1) != nil {
+		return ErrBusy
 	}
 	defer l.places.Release(1)
-	return write()
+	err := write()
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	return err
 }

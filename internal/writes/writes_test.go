@@ -3,9 +3,13 @@ package writes
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // TestLimit has writes that wait for others, and more than may wait.
@@ -30,7 +34,13 @@ func TestLimit(t *testing.T) {
 		if err := l.Do(t.Context(), write); !errors.Is(err, ErrBusy) || made.Load() != places {
 			t.Errorf("Got %v while %d writes wait, want %v at once", err, maxWaiting, ErrBusy)
 		}
+		second := make(chan error, 1)
+		go func() { second <- l.Wait(t.Context(), write) }()
+		synctest.Wait()
 		close(proceed)
+		if err := <-second; !errors.Is(err, context.Canceled) {
+			t.Errorf("Got %v for a second write, want that it waits", err)
+		}
 		for range places + maxWaiting {
 			if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, ErrBusy) {
 				t.Errorf("Got %v, want the error of the write", err)
@@ -40,6 +50,34 @@ func TestLimit(t *testing.T) {
 			t.Errorf("Got %v when no write waits, want none", err)
 		}
 	})
+}
+
+// TestUsersDoNotSeeTheAPIServer has the error of a client.
+func TestUsersDoNotSeeTheAPIServer(t *testing.T) {
+	l := NewLimit(1)
+	err := l.Do(t.Context(), func() error {
+		return &url.Error{Op: "Patch", URL: "https://192.0.2.1/api", Err: context.DeadlineExceeded}
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "192.0.2.1") {
+		t.Errorf("Got %v, want the error without an address", err)
+	}
+}
+
+// account is an account that knows whether its request waits.
+type account struct {
+	reads.Detached
+
+	waits bool
+}
+
+func (a *account) Queued() { a.waits = true }
+
+// TestAWriteIsNoted covers the rest of the request, which may have little time left.
+func TestAWriteIsNoted(t *testing.T) {
+	a := &account{}
+	if err := NewLimit(1).Do(reads.NewContext(t.Context(), a), func() error { return nil }); err != nil || !a.waits {
+		t.Errorf("Got the error %v, and noted that the request waits: %t", err, a.waits)
+	}
 }
 
 // TestAWriteThatEndsBeforeItsTurn waits for others until its context ends.
@@ -60,8 +98,8 @@ func TestAWriteThatEndsBeforeItsTurn(t *testing.T) {
 			t.Error("The write was made")
 			return nil
 		}
-		if err := l.Do(ctx, write); !errors.Is(err, ErrBusy) || !errors.Is(err, context.Canceled) {
-			t.Errorf("Got %v, want %v with the reason", err, ErrBusy)
+		if err := l.Do(ctx, write); !errors.Is(err, ErrBusy) {
+			t.Errorf("Got %v, want %v", err, ErrBusy)
 		}
 		close(proceed)
 		synctest.Wait()

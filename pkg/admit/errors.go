@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/postern-dev/postern/internal/users"
 )
 
 // Denial is the error of a plugin that denies a request. Only a Denial becomes an
@@ -66,6 +68,17 @@ func Deny(err error) error {
 	}
 	d.status.Message = err.Error()
 	return d
+}
+
+// TooMany denies a request with code 429 and the text of err, because of what other requests do. The API server sends
+// Retry-After, and clients of client-go repeat the request up to ten times, once a second. This would keep a worker of a
+// controller, so the control plane gets none: it repeats requests with a backoff of its own.
+func TooMany(r *Request, err error) error {
+	seconds := 1
+	if users.IsControlPlane(r.UserInfo.Username) {
+		seconds = 0
+	}
+	return Deny(apierrors.NewTooManyRequests(err.Error(), seconds))
 }
 
 func (r *Request) groupResource() schema.GroupResource {

@@ -143,6 +143,18 @@ func TestForbiddenAsKeepsTheText(t *testing.T) {
 	}
 }
 
+// TestTooMany checks who is told when to repeat a request.
+func TestTooMany(t *testing.T) {
+	for user, seconds := range map[string]int32{"alice": 1, "system:serviceaccount:shop:ci": 1, "system:kube-scheduler": 0, "system:serviceaccount:kube-system:job-controller": 0} {
+		r := &admit.Request{AdmissionRequest: request(create, "", "")}
+		r.UserInfo.Username = user
+		d, ok := errors.AsType[*admit.Denial](admit.TooMany(r, errors.New("many")))
+		if !ok || d.Status().Code != http.StatusTooManyRequests || d.Status().Message != "many" || d.Status().Details.RetryAfterSeconds != seconds {
+			t.Errorf("%s: got %+v, want a denial with %d seconds", user, d, seconds)
+		}
+	}
+}
+
 func TestWarningsAndAnnotations(t *testing.T) {
 	for name, no := range map[string]error{"allowed": nil, "denied": admit.Deny(apierrors.NewBadRequest("no"))} {
 		t.Run(name, func(t *testing.T) {

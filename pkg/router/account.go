@@ -30,8 +30,9 @@ type share struct {
 	room int64
 	// needs is what all objects take. claimed is less if that is more than room.
 	needs, claimed int64
-	// delayed is true if other requests were in the way, and refused if they kept memory that the request needed.
-	delayed, refused atomic.Bool
+	// delayed is true if other requests were in the way, queued if a plugin said so, and refused if they kept memory that the
+	// request needed.
+	delayed, queued, refused atomic.Bool
 	// waited is true if calls of other requests of the tenant were in the way.
 	waited atomic.Bool
 	// progress belongs to the calls of the router.
@@ -115,7 +116,7 @@ func (a *account) Call(ctx context.Context) (end func(), err error) {
 }
 
 // Queued implements reads.Account.
-func (a *account) Queued() { a.delayed.Store(true) }
+func (a *account) Queued() { a.queued.Store(true) }
 
 // Fits implements reads.Account. It compares with the whole limit, so that a request that takes all of it can read lists.
 func (a *account) Fits(n int64) bool {

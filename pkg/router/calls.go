@@ -7,6 +7,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/users"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 // that they are sent for. The namespace of a request for a Namespace is a name that its user chooses.
 func (r *Router) tenantOf(ar *admissionv1.AdmissionRequest, isSystem bool) tenant {
 	user := ar.UserInfo.Username
-	home, isAccount := homeOf(user)
+	home, isAccount := users.HomeOf(user)
 	switch {
 	case isNode(ar.UserInfo):
 		return tenant{nodeTenant, user, isSystem}

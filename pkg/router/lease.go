@@ -168,8 +168,8 @@ func (l *lease) explain(ctx context.Context, err error) error {
 		return err
 	}
 	held := l.tooMany("too_many_bytes", reads.ErrHeld.Error())
-	refused := l.reads.refused.Load()
-	if !l.isChosen {
+	refused, queued := l.reads.refused.Load(), l.reads.queued.Load()
+	if !l.isChosen && !queued {
 		// After the deadline, the API server does not repeat the request.
 		if refused && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
@@ -178,20 +178,23 @@ func (l *lease) explain(ctx context.Context, err error) error {
 		return err
 	}
 	waited := l.reads.waited.Load()
-	if !waited && !refused && !l.delayed.Load() && !l.reads.delayed.Load() {
+	if !waited && !refused && !queued && !l.delayed.Load() && !l.reads.delayed.Load() {
 		return err
 	}
+	rej := l.tooMany("waited", "the request waited for other requests and could not be decided, repeat it later")
 	// The reason may be another one: the requests of the tenant wait for an API server that is away.
 	if suppressed, ok := l.half.router.failures.Allow(); ok {
 		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and waited for others", "suppressed", suppressed)
 	}
 	switch {
 	case waited:
-		return tooManyCalls(l.reads.tenant)
+		rej = tooManyCalls(l.reads.tenant)
 	case refused:
-		return held
+		rej = held
 	}
-	return l.tooMany("waited", "the request waited for other requests and could not be decided, repeat it later")
+	// Users make the control plane send requests, too.
+	rej.isChosen, rej.backsOff = true, !l.isChosen
+	return rej
 }
 
 // release gives everything back. It may be called more than once.

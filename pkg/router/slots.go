@@ -2,10 +2,11 @@ package router
 
 import (
 	"slices"
-	"strings"
 	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/postern-dev/postern/internal/users"
 )
 
 // slots bound the number of requests that are decided at a time.
@@ -55,19 +56,6 @@ func isNode(user authenticationv1.UserInfo) bool { return slices.Contains(user.G
 // isComponent reports whether the request comes from a component of the control plane, or from Postern itself, which sends some
 // while it decides others. They do not want requests to fail. Anybody else may, because the failure policy then decides.
 func (r *Router) isComponent(user authenticationv1.UserInfo) bool {
-	switch user.Username {
-	case "system:kube-controller-manager", "system:kube-scheduler":
-		return true
-	}
-	home, ok := homeOf(user.Username)
-	return ok && (home == "kube-system" || home == r.namespace)
-}
-
-const serviceAccountPrefix = "system:serviceaccount:"
-
-// homeOf returns the namespace of a service account, or false for any other user.
-func homeOf(user string) (namespace string, ok bool) {
-	account, ok := strings.CutPrefix(user, serviceAccountPrefix)
-	namespace, _, _ = strings.Cut(account, ":")
-	return namespace, ok && namespace != ""
+	home, ok := users.HomeOf(user.Username)
+	return users.IsControlPlane(user.Username) || ok && home == r.namespace
 }

@@ -55,9 +55,10 @@ func TestExplain(t *testing.T) {
 	const queued = "the request waited for other requests and could not be decided, repeat it later"
 	const held = "too many bytes of requests are held"
 	for name, tc := range map[string]struct {
-		waited, refused, delayed, delayedBody, isOver bool
-		isChosen                                      bool
-		err                                           error
+		waited, refused, delayed, delayedBody, queued, isOver bool
+
+		isChosen bool
+		err      error
 		// user and component are what the requests of a user and of a component get.
 		user, component string
 	}{
@@ -66,6 +67,10 @@ func TestExplain(t *testing.T) {
 		"calls, then no memory":        {waited: true, refused: true, delayed: true, err: failed, user: calls, component: held},
 		"memory, for a while":          {delayed: true, err: failed, user: queued, component: failed.cause},
 		"memory for itself":            {delayedBody: true, err: failed, user: queued, component: failed.cause},
+		"a queue":                      {queued: true, err: failed, user: queued, component: queued},
+		"a queue until the deadline":   {queued: true, isOver: true, err: failed, user: queued, component: queued},
+		"a queue, then calls":          {queued: true, waited: true, err: failed, user: calls, component: calls},
+		"a queue, then no memory":      {queued: true, refused: true, isOver: true, err: failed, user: held, component: held},
 		"no memory":                    {refused: true, delayed: true, err: failed, user: held, component: held},
 		"no memory until the deadline": {refused: true, delayed: true, isOver: true, err: failed, user: held, component: failed.cause},
 		"a panic":                      {waited: true, refused: true, delayed: true, isChosen: true, err: panicked, user: "panic", component: "panic"},
@@ -75,6 +80,7 @@ func TestExplain(t *testing.T) {
 			a.waited.Store(tc.waited)
 			a.refused.Store(tc.refused)
 			a.delayed.Store(tc.delayed)
+			a.queued.Store(tc.queued)
 			l := &lease{half: &half{router: &Router{}}, reads: a, isChosen: user}
 			l.delayed.Store(tc.delayedBody)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -83,8 +89,13 @@ func TestExplain(t *testing.T) {
 			}
 			got := l.explain(ctx, tc.err)
 			cancel()
-			if got.Error() != want || want != failed.cause && isChosen(got) != (user || tc.isChosen) {
+			if got.Error() != want || want != failed.cause && isChosen(got) != (user || tc.isChosen || tc.queued) {
 				t.Errorf("%s: a user: %t: got %v, which is chosen: %t, want %s", name, user, got, isChosen(got), want)
+			}
+			if rej, ok := errors.AsType[*rejection](got); ok && tc.queued {
+				if details := rej.denial().Result.Details; (details != nil && details.RetryAfterSeconds == 1) != user {
+					t.Errorf("%s: a user: %t: got the details %v, want Retry-After for a user alone", name, user, details)
+				}
 			}
 		}
 	}

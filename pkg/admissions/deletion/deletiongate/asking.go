@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/internal/writes"
 	"github.com/postern-dev/postern/pkg/admit"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
 )
@@ -28,6 +29,14 @@ type verdict struct {
 	first bool
 	// unwritten is true if the gates were not asked, because the record could not be written.
 	unwritten bool
+}
+
+func (v *verdict) add(o outcome) {
+	if o.result == resultWaiting {
+		v.waits = append(v.waits, o)
+	} else {
+		v.passes = append(v.passes, o)
+	}
 }
 
 // outcome is the outcome of one gate.
@@ -75,13 +84,13 @@ func (v verdict) text() string {
 
 // ask asks the gates of a pod. It first writes the record of the pod, so that the preparation has one sender. The only error is
 // errGone.
-func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by asker) (verdict, error) {
+func (k *keeper) ask(ctx context.Context, in *writes.Limit, pod *corev1.Pod, gates []*gate, by asker) (verdict, error) {
 	if v, ok := k.expired(pod, gates); ok {
 		return v, nil
 	}
 	now, mine := k.clock.Now(), map[string]bool{}
 	known := recordOf(pod)
-	recorded, err := k.write(ctx, pod, claim(gates, k.firstTried(pod), now, mine))
+	recorded, err := k.write(ctx, in.Do, pod, claim(gates, k.firstTried(pod), now, mine))
 	switch {
 	case errors.Is(err, errGone):
 		return verdict{}, err
@@ -93,13 +102,9 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 		if mine[o.gate.Name] && o.reply != noReply {
 			answered[o.gate.Name] = o.reply == answer
 		}
-		if o.result == resultWaiting {
-			v.waits = append(v.waits, o)
-		} else {
-			v.passes = append(v.passes, o)
-		}
+		v.add(o)
 	}
-	k.markPrepared(ctx, recorded, answered, now)
+	k.markPrepared(ctx, in.Wait, recorded, answered, now)
 	return v, nil
 }
 
@@ -107,14 +112,14 @@ func (k *keeper) ask(ctx context.Context, pod *corev1.Pod, gates []*gate, by ask
 // Users choose the annotations of the pod, and more of what makes the write fail, so it is no failure, with which the failure
 // policy would open the gates. The wait ends all the same, see expired.
 func (k *keeper) unwritten(ctx context.Context, pod *corev1.Pod, gates []*gate, err error) verdict {
-	k.failures.Do(func() {
+	k.unwrittens.Do(func() {
 		klog.FromContext(ctx).Error(err, "Could not write the record of a pod, so its deletion is refused", "plugin", "DeletionGate", "pod", klog.KObj(pod))
 	})
 	v := verdict{unwritten: true, first: !k.remembers(pod) && len(recordOf(pod)) == 0}
 	k.remember(pod)
-	now, since, message := k.clock.Now(), k.since(pod), shown(err.Error())
-	for _, g := range gates {
-		v.waits = append(v.waits, outcome{gate: g, result: resultWaiting, message: message, waited: now.Sub(since(g))})
+	for _, o := range k.sofar(pod, gates) {
+		o.message = shown(err.Error())
+		v.add(o)
 	}
 	return v
 }
@@ -191,11 +196,11 @@ func (g *gate) unanswered() (result, message string) {
 
 // markPrepared records which backends answered Prepare. If it fails, another replica sends Prepare again when the claim has
 // expired, with the same UID.
-func (k *keeper) markPrepared(ctx context.Context, pod *corev1.Pod, answered map[string]bool, now time.Time) {
+func (k *keeper) markPrepared(ctx context.Context, in turn, pod *corev1.Pod, answered map[string]bool, now time.Time) {
 	if len(answered) == 0 {
 		return
 	}
-	if _, err := k.write(ctx, pod, prepared(answered, now)); err != nil && !errors.Is(err, errGone) {
+	if _, err := k.write(ctx, in, pod, prepared(answered, now)); err != nil && !errors.Is(err, errGone) {
 		klog.FromContext(ctx).Error(err, "Could not record the answer to a request to prepare, so it is sent again", "pod", klog.KObj(pod))
 	}
 }

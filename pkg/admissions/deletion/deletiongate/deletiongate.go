@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/users"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
@@ -151,7 +152,7 @@ func (p *plugin) decide(ctx context.Context, r *admit.Request, pod *corev1.Pod, 
 	if err != nil || gone {
 		return err
 	}
-	v, err := p.keeper.ask(ctx, pod, gates, by)
+	v, err := p.keeper.ask(ctx, p.keeper.requests, pod, gates, by)
 	switch {
 	case errors.Is(err, errGone) && by.cause == deletionv1alpha1.Delete:
 		return nil // The API server finds no pod with this UID.
@@ -183,7 +184,7 @@ func refuse(r *admit.Request, pod *corev1.Pod, gates []*gate, why string, by ask
 
 // isController reports whether a user is a program of the cluster.
 func isController(user string, groups []string) bool {
-	return slices.Contains(groups, "system:serviceaccounts") || slices.Contains([]string{"system:kube-controller-manager", "system:kube-scheduler"}, user)
+	return slices.Contains(groups, "system:serviceaccounts") || users.IsControlPlane(user)
 }
 
 // validateChange denies changes that take a permission, by users who do not have it. Otherwise whoever may edit a pod could

@@ -28,8 +28,8 @@ type hanging struct {
 	typedcorev1.PodInterface
 
 	conflict bool
-	// patching is how many changes are being made.
-	patching atomic.Int64
+	// patching is how many changes are being made, and sent how many were.
+	patching, sent atomic.Int64
 }
 
 func (h *hanging) Pods(string) typedcorev1.PodInterface { return h }
@@ -43,6 +43,7 @@ func (h *hanging) Patch(ctx context.Context, name string, _ types.PatchType, _ [
 	if h.conflict {
 		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, errors.New("the object has been modified"))
 	}
+	h.sent.Add(1)
 	h.patching.Add(1)
 	defer h.patching.Add(-1)
 	<-ctx.Done()
@@ -92,16 +93,22 @@ func TestAWriteThatHangsIsDenied(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hanging{conflict: tc.conflict}
 				p := newHanging(t, h)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
 				var all []chan error
 				for i := range tc.reasons {
+					// The last one waits for the others, and ends before them.
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10-i)*time.Second)
+					defer cancel()
 					ended := make(chan error, 1)
 					all = append(all, ended)
 					r := &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{Operation: admissionv1.Delete}}
 					r.UserInfo.Username = "system:serviceaccount:kube-system:generic-garbage-collector"
 					r.OldObject = hangingPod(string(rune('a' + i)))
-					go func() { ended <- p.validate(ctx, r) }()
+					go func() {
+						ended <- p.validate(ctx, r)
+						if ctx.Err() != nil {
+							t.Error("The decision came too late")
+						}
+					}()
 					synctest.Wait()
 				}
 				if got := h.patching.Load(); got != tc.patching {
@@ -115,9 +122,6 @@ func TestAWriteThatHangsIsDenied(t *testing.T) {
 						t.Errorf("Got %v, want a refusal with %q", err, want)
 					}
 				}
-				if ctx.Err() != nil {
-					t.Error("The decision came too late")
-				}
 			})
 		})
 	}
@@ -126,33 +130,59 @@ func TestAWriteThatHangsIsDenied(t *testing.T) {
 // TestAPreparationThatCannotBeRecordedIsDecided has the second change of the pod hang.
 func TestAPreparationThatCannotBeRecordedIsDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newHanging(t, &hanging{}).keeper
+		h := &hanging{}
+		k := newHanging(t, h).keeper
 		pod := hangingPod("db-0")
 		pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "2026-01-01T00:00:00Z"}}`}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		k.markPrepared(ctx, pod, map[string]bool{"ready": true}, time.Now())
-		if ctx.Err() != nil {
-			t.Error("It ends with the request")
+		k.markPrepared(ctx, k.requests.Wait, pod, map[string]bool{"ready": true}, time.Now())
+		if ctx.Err() != nil || h.sent.Load() != 1 {
+			t.Errorf("Sent %d changes, and the request has the end %v; want one that ends before", h.sent.Load(), ctx.Err())
 		}
 	})
 }
 
-// TestAPodIsNotAskedAboutForEver has a pod whose longest wait is over, and which cannot be marked.
+// TestAPodIsNotAskedAboutForEver has a pod that cannot be marked. It is asked about again until its longest wait is over.
 func TestAPodIsNotAskedAboutForEver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since time.Duration
+		done  bool
+	}{"open": {time.Minute, false}, "expired": {time.Hour, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hanging{}
+				p := newHanging(t, h)
+				pod := hangingPod("db-0")
+				pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "` + time.Now().Add(-tc.since).UTC().Format(time.RFC3339) + `"}}`}
+				pod.Status.Conditions = []corev1.PodCondition{{Type: "example.com/ready", Status: corev1.ConditionTrue}}
+				p.keeper.client = &stored{h, pod}
+				start := time.Now()
+				done, _, err := p.keeper.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID})
+				if done != tc.done || !errors.Is(err, errUnwritten) || h.sent.Load() != 1 {
+					t.Errorf("Got %t and %v after %d changes, want that the pod is forgotten: %t", done, err, h.sent.Load(), tc.done)
+				}
+				if got := time.Since(start); got >= 10*time.Second {
+					t.Errorf("The write takes %v, want less than a request with the default time-out", got)
+				}
+			})
+		})
+	}
+}
+
+// TestOneOfTwoGatesHasExpired has a pod without a record whose first gate has been closed for its longest wait.
+func TestOneOfTwoGatesHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hanging{}
-		p := newHanging(t, h)
+		p := newHanging(t, &hanging{})
+		short := *p.gates[0]
+		short.Name, short.MaxWait.Duration = "short", time.Minute
+		p.gates = append(p.gates, &short)
 		pod := hangingPod("db-0")
-		pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "` + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339) + `"}}`}
-		p.keeper.client = &stored{h, pod}
-		start := time.Now()
-		done, _, err := p.keeper.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID})
-		if !done || !errors.Is(err, errUnwritten) {
-			t.Errorf("Got %t and %v, want that the pod is forgotten", done, err)
-		}
-		if got := time.Since(start); got > writeTimeout {
-			t.Errorf("The write takes %v, want at most %v", got, writeTimeout)
+		p.keeper.remember(pod)
+		time.Sleep(time.Minute)
+		v := p.keeper.unwritten(t.Context(), pod, p.gates, errUnwritten)
+		if len(v.waits) != 1 || v.waits[0].gate.Name != "ready" || len(v.passes) != 1 || v.passes[0].result != resultMaxWait {
+			t.Errorf("Got %+v, want that the pod waits for the other gate alone", v)
 		}
 	})
 }

@@ -36,13 +36,14 @@ type keeper struct {
 	whereabouts *whereabouts
 	reporter    *reporter
 	waiting     *waiting
-	patching    *writes.Limit
+	// requests and background bound how many records are written at a time.
+	requests, background *writes.Limit
 	// closed has the messages of gates that were closed a moment ago.
 	closed *cache.LRUExpireCache
 	// unrecorded has the times of first refusals that could not be recorded, by the UID of the pod.
 	unrecorded *cache.LRUExpireCache
-	// failures bounds the log lines about backends and records.
-	failures rate.Sometimes
+	// failures bounds the log lines about backends, and unwrittens those about records, which users can cause.
+	failures, unwrittens rate.Sometimes
 }
 
 func newKeeper(d admit.Deps, gates []*gate) (*keeper, error) {
@@ -52,8 +53,8 @@ func newKeeper(d admit.Deps, gates []*gate) (*keeper, error) {
 	}
 	namespaces := d.Informers.Core().V1().Namespaces()
 	k := &keeper{
-		client: d.Client.CoreV1(), clock: d.Clock, reporter: r, failures: rate.Sometimes{Interval: time.Second},
-		patching:    writes.NewLimit(maxPatching),
+		client: d.Client.CoreV1(), clock: d.Clock, reporter: r, failures: rate.Sometimes{Interval: time.Second}, unwrittens: rate.Sometimes{Interval: time.Second},
+		requests: writes.NewLimit(maxPatching), background: writes.NewLimit(1),
 		whereabouts: &whereabouts{namespaces.Lister(), d.Client.CoreV1().Namespaces(), d.Client.CoreV1().Nodes()},
 		closed:      cache.NewLRUExpireCacheWithClock(remembered, d.Clock), unrecorded: cache.NewLRUExpireCacheWithClock(remembered, d.Clock),
 	}

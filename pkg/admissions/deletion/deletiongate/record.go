@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,10 +23,10 @@ import (
 const (
 	// conflicts is how often a write is repeated. The kubelet writes the status of a pod at any time.
 	conflicts = 5
-	// maxPatching is how many pods are changed at a time.
+	// maxPatching is how many pods are changed at a time for requests. One more is changed in the background.
 	maxPatching = 2
-	// writeTimeout bounds the time of a write in the background, so that it keeps others from being made no longer than the
-	// write of a request with the default time-out.
+	// writeTimeout bounds the time of a write, also of one in the background, or for a request with more than the default
+	// time-out, so that it does not keep others for longer.
 	writeTimeout = 10 * time.Second
 	// maxAhead is how far the clock of another replica may be ahead.
 	maxAhead = time.Minute
@@ -56,10 +57,13 @@ func recordOf(pod *corev1.Pod) entries {
 	return r
 }
 
+// turn calls a write when it is its turn.
+type turn func(ctx context.Context, write func() error) error
+
 // write changes the record of a pod. The first of several replicas wins: the patch contains the resource version that the
 // change is based on. change returns false if there is nothing to write, and may be called again with a newer record. It ends in
 // time for the answer to a request, with errGone or errUnwritten.
-func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
+func (k *keeper) write(ctx context.Context, in turn, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	ctx, cancel = admit.Early(ctx)
@@ -70,7 +74,7 @@ func (k *keeper) write(ctx context.Context, pod *corev1.Pod, change func(entries
 		if !change(r) {
 			return pod, nil
 		}
-		patched, err := k.patch(ctx, pod, r)
+		patched, err := k.patch(ctx, in, pod, r)
 		switch {
 		case err == nil:
 			return patched, nil
@@ -117,7 +121,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 
 // patch writes the record of a pod, and returns the changed pod. Only maxPatching patches are written at a time, because the API
 // server answers with the whole pod, and the memory for an answer to a change is not waited for.
-func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
+func (k *keeper) patch(ctx context.Context, in turn, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
 	value, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the record: %w", err)
@@ -131,7 +135,7 @@ func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, r entries) (*corev1
 	ctx, end := reads.Scope(ctx)
 	defer end()
 	var patched *corev1.Pod
-	err = k.patching.Do(ctx, func() error {
+	err = in(ctx, func() error {
 		patched, err = k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
 		return err //nolint:wrapcheck // the caller says what it is for
 	})
@@ -152,6 +156,25 @@ func (k *keeper) remembers(pod *corev1.Pod) bool {
 	return ok
 }
 
+// sofar returns how long each gate of a pod has been closed, according to the record or, if that has none, since this process
+// first refused the pod. The result is resultMaxWait or resultWaiting.
+func (k *keeper) sofar(pod *corev1.Pod, gates []*gate) []outcome {
+	now, first, known := k.clock.Now(), k.firstTried(pod), recordOf(pod)
+	var out []outcome
+	for _, g := range gates {
+		since := first
+		if entry, ok := known[g.Name]; ok && entry.Since.Time.Before(first) {
+			since = entry.Since.Time
+		}
+		o := outcome{gate: g, result: resultWaiting, waited: now.Sub(since)}
+		if o.waited >= g.MaxWait.Duration {
+			o.result = resultMaxWait
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
 // firstTried returns when this process first refused the pod without a record, or now.
 func (k *keeper) firstTried(pod *corev1.Pod) time.Time {
 	if kept, ok := k.unrecorded.Get(pod.UID); ok {
@@ -162,31 +185,14 @@ func (k *keeper) firstTried(pod *corev1.Pod) time.Time {
 	return k.clock.Now()
 }
 
-// since returns a function that returns when the wait for a gate of the pod began: in its record, or when this process first
-// refused the pod.
-func (k *keeper) since(pod *corev1.Pod) func(*gate) time.Time {
-	first, known := k.firstTried(pod), recordOf(pod)
-	return func(g *gate) time.Time {
-		if entry, ok := known[g.Name]; ok && entry.Since.Time.Before(first) {
-			return entry.Since.Time
-		}
-		return first
-	}
-}
-
 // expired returns the verdict about a pod all of whose gates were closed for their longest wait. It asks nobody: a pod whose
 // record or node cannot be read or written, or takes too long, must not wait for ever.
 func (k *keeper) expired(pod *corev1.Pod, gates []*gate) (verdict, bool) {
-	now, v := k.clock.Now(), verdict{}
-	since := k.since(pod)
-	for _, g := range gates {
-		o := outcome{gate: g, result: resultMaxWait, waited: now.Sub(since(g))}
-		if o.waited < g.MaxWait.Duration {
-			return verdict{}, false
-		}
-		v.passes = append(v.passes, o)
+	passes := k.sofar(pod, gates)
+	if slices.ContainsFunc(passes, func(o outcome) bool { return o.result == resultWaiting }) {
+		return verdict{}, false
 	}
-	return v, true
+	return verdict{passes: passes}, true
 }
 
 // claim changes the record so that this process has to send Prepare for the gates that it returns in mine: those without

@@ -2,14 +2,19 @@ package deletiongate_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/deletion/deletiongate"
@@ -86,6 +91,48 @@ func (c *cluster) told(t *testing.T) map[string]string {
 		}
 	}
 	return out
+}
+
+// TestTheStoryOfAnUnwrittenRecord refuses a pod twice without a record, and then with one.
+func TestTheStoryOfAnUnwrittenRecord(t *testing.T) {
+	ctx := admittest.Context(t)
+	b := newBackend(t)
+	c := newCluster(t, b.config(t, ", retryAfterSeconds: 300"), thePod())
+	var broken atomic.Bool
+	broken.Store(true)
+	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return broken.Load(), nil, errors.New(strings.Repeat("away ", 100))
+	})
+	h, registry := c.counted(t)
+	for i := range 3 {
+		broken.Store(i < 2)
+		if s := remove(ctx, t, h, c.pod(t), "alice"); s == nil || len(s.Message) > 500 {
+			t.Errorf("Got %v, want a refusal of at most 500 bytes", s)
+		}
+		waiting := values(t, registry)["waiting_pods"]
+		if want := float64(i / 2); waiting != want {
+			t.Errorf("Got %v waiting pods after %d refusals, want %v: a pod without a record is not asked about", waiting, i+1, want)
+		}
+	}
+	if got := values(t, registry)["refusals_total database"]; got != 3 {
+		t.Errorf("Got %v refusals, want 3", got)
+	}
+	var got []string
+	eventually(t, "The Events", func() bool {
+		list, err := c.env.Client.CoreV1().Events("shop").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		for _, e := range list.Items {
+			got = append(got, fmt.Sprint(e.Reason, e.Count, strings.Contains(e.Message, "cannot be written: away "), strings.Contains(e.Message, "shards are left")))
+		}
+		slices.Sort(got)
+		return len(got) == 2
+	})
+	if want := []string{"DeletionWaiting1 false true", "DeletionWaiting1 true false"}; !slices.Equal(got, want) {
+		t.Errorf("Got the Events %q, want %q", got, want)
+	}
 }
 
 // TestTheStoryOfAWait compares the metrics and the Events of the three ways in which a wait ends.

@@ -21,8 +21,8 @@ func TestAPodIsSlim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{client: client, patching: writes.NewLimit(1)}
-	patched, err := k.patch(t.Context(), pod, entries{})
+	k := &keeper{client: client}
+	patched, err := k.patch(t.Context(), writes.NewLimit(1).Do, pod, entries{})
 	if err != nil {
 		t.Fatal(err)
 	}

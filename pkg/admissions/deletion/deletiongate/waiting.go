@@ -122,12 +122,12 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 	if len(gates) == 0 || !holds(pod) {
 		return true, nil, nil
 	}
-	v, err := w.keeper.ask(ctx, pod, gates, asker{})
+	v, err := w.keeper.ask(ctx, w.keeper.background, pod, gates, asker{})
 	if err != nil || len(v.waits) > 0 {
 		return errors.Is(err, errGone), gates, err
 	}
 	written := false
-	_, err = w.keeper.write(ctx, pod, func(r entries) bool {
+	_, err = w.keeper.write(ctx, w.keeper.background.Wait, pod, func(r entries) bool {
 		written = opened(gates, w.keeper.clock.Now())(r)
 		return written
 	})

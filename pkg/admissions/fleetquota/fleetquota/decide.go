@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -138,7 +137,7 @@ func (b *book) cancel(ctx context.Context, d *ledger.Demand) {
 // denial is the answer to a demand that does not fit. Other errors are failures.
 func denial(r *admit.Request, quota string, b *book, d *ledger.Demand, err error) error {
 	if errors.Is(err, ledger.ErrUncounted) {
-		return admit.Deny(apierrors.NewTooManyRequests(err.Error(), 1))
+		return admit.TooMany(r, err)
 	}
 	known := b.account.Known()
 	if !ledger.IsShortOrAway(err) || known == nil {

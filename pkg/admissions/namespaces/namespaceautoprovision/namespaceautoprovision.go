@@ -5,6 +5,7 @@ package namespaceautoprovision
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -72,17 +73,18 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	ctx, cancel := admit.Early(ctx)
 	defer cancel()
 	err := p.creating.Do(ctx, func() error { return p.create(ctx, r.Namespace) })
-	if err == nil || apierrors.IsAlreadyExists(err) {
+	// A creation without an answer may have had its effect, and others may have created the namespace.
+	if err == nil || apierrors.IsAlreadyExists(err) || p.exists(r.Namespace) {
 		return nil
+	}
+	if apierrors.IsForbidden(err) {
+		return admit.Forbidden(r, admit.Deny(err))
 	}
 	p.failures.Do(func() {
 		klog.FromContext(ctx).Error(err, "Could not create a namespace, so the request is denied", "plugin", "NamespaceAutoProvision", "namespace", r.Namespace)
 	})
-	switch {
-	case errors.Is(err, writes.ErrBusy):
-		return admit.Deny(apierrors.NewTooManyRequests("namespace "+r.Namespace+" was not created: "+err.Error(), 1))
-	case apierrors.IsForbidden(err):
-		err = admit.Deny(err)
+	if errors.Is(err, writes.ErrBusy) {
+		return admit.TooMany(r, fmt.Errorf("namespace %s was not created: %w", r.Namespace, err))
 	}
 	return admit.Forbidden(r, err)
 }

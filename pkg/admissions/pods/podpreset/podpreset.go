@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
@@ -25,6 +26,8 @@ const (
 	// applied is the prefix of the annotations with the presets of a pod. Their values are resource versions.
 	applied = "podpreset.admission.kubernetes.io/podpreset-"
 )
+
+var errNoMemory = errors.New("other pods get so much from PodPresets that there is no memory for this one, repeat the request later")
 
 // Plugin is PodPreset.
 //
@@ -83,7 +86,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if err != nil || len(selected) == 0 {
 		return err
 	}
-	if err := p.reserve(ctx, pod, selected); err != nil {
+	if err := p.reserve(ctx, r, pod, selected); err != nil {
 		return err
 	}
 	err = apply(ctx, pod, selected)
@@ -100,7 +103,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 // reserve waits until the memory for the additions of the presets is free, and reserves it until the request ends. The
 // router has reserved memory only for the pod in the request, which may become much larger. The authors of other pods choose how
 // long it waits, so it denies the request if there is no memory in time.
-func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
+func (p *plugin) reserve(ctx context.Context, r *admit.Request, pod *corev1.Pod, selected []*preset) error {
 	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
 	size := 0
 	for _, s := range selected {
@@ -112,10 +115,13 @@ func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*prese
 	if size <= maxUnreserved {
 		return nil
 	}
-	early, cancel := admit.Early(ctx)
-	defer cancel()
-	if err := p.memory.Acquire(early, int64(size)); err != nil {
-		return admit.Deny(apierrors.NewTooManyRequests("waiting for memory for PodPresets: "+err.Error(), 1))
+	if !p.memory.TryAcquire(int64(size)) {
+		reads.Queued(ctx)
+		early, cancel := admit.Early(ctx)
+		defer cancel()
+		if p.memory.Acquire(early, int64(size)) != nil {
+			return admit.TooMany(r, errNoMemory)
+		}
 	}
 	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })
 	return nil

@@ -176,8 +176,9 @@ func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 	pod := podWith(corev1.Container{})
 	first, end := context.WithCancel(t.Context())
 	defer end()
-	if err := p.Mutate(first, creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 40_000 {
-		t.Errorf("Got %v and %d variables for one container", err, len(pod.Spec.Containers[0].Env))
+	a := &purse{left: 1 << 30}
+	if err := p.Mutate(reads.NewContext(first, a), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 40_000 || a.waits {
+		t.Errorf("Got %v and %d variables for one container, and noted that it waits: %t", err, len(pod.Spec.Containers[0].Env), a.waits)
 	}
 	// The first request has not ended and has all memory.
 	isDeniedInTime(t, p)
@@ -202,8 +203,9 @@ func isDeniedInTime(t *testing.T, p *plugin) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := p.Mutate(ctx, creation(podWith(corev1.Container{}))); !isDenial(err) || !apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
-			t.Errorf("Got %v while another request has the memory, want it denied with 429 in time", err)
+		a := &purse{left: 1 << 30}
+		if err := p.Mutate(reads.NewContext(ctx, a), creation(podWith(corev1.Container{}))); !a.waits || !isDenial(err) || !apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
+			t.Errorf("Got %v while another request has the memory, want it denied with 429 in time, and noted that it waits", err)
 		}
 	})
 }
@@ -444,8 +446,11 @@ func TestLargePresets(t *testing.T) {
 type purse struct {
 	reads.Detached
 
-	left int64
+	left  int64
+	waits bool
 }
+
+func (p *purse) Queued() { p.waits = true }
 
 func (p *purse) Open() (reads.Account, func()) { return p, func() {} }
 
