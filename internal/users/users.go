@@ -12,8 +12,8 @@ func HomeOf(name string) (namespace string, ok bool) {
 	return namespace, ok && namespace != ""
 }
 
-// IsControlPlane reports whether a user is kube-scheduler, kube-controller-manager, or one of its controllers, which have accounts
-// in kube-system.
+// IsControlPlane reports whether a user is kube-scheduler, kube-controller-manager, or a service account of kube-system, where its
+// controllers have theirs.
 func IsControlPlane(name string) bool {
 	switch name {
 	case "system:kube-controller-manager", "system:kube-scheduler":

@@ -6,10 +6,10 @@ package writes
 import (
 	"context"
 	"errors"
-	"net/url"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/postern-dev/postern/internal/backend"
 	"github.com/postern-dev/postern/internal/reads"
 )
 
@@ -29,7 +29,7 @@ func NewLimit(n int64) *Limit {
 }
 
 // Do calls write, after others have ended. It returns ErrBusy without a call if ctx ends before, and at once if 100 wait. The
-// error of a write has no address of the API server, so that users may read it.
+// error of a write is without the URL of the API server, because users read it.
 func (l *Limit) Do(ctx context.Context, write func() error) error {
 	if !l.room.TryAcquire(1) {
 		return ErrBusy
@@ -38,16 +38,13 @@ func (l *Limit) Do(ctx context.Context, write func() error) error {
 	return l.Wait(ctx, write)
 }
 
-// Wait is Do for the second write of a request. It waits however many do, because the first one has had its effect.
+// Wait is Do for the second write of a request. It waits behind all others, however many they are, because the first write has
+// had its effect.
 func (l *Limit) Wait(ctx context.Context, write func() error) error {
 	reads.Queued(ctx)
 	if l.places.Acquire(ctx, 1) != nil {
 		return ErrBusy
 	}
 	defer l.places.Release(1)
-	err := write()
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err
-	}
-	return err
+	return backend.WithoutURL(write())
 }

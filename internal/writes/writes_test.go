@@ -37,6 +37,9 @@ func TestLimit(t *testing.T) {
 		second := make(chan error, 1)
 		go func() { second <- l.Wait(t.Context(), write) }()
 		synctest.Wait()
+		if got := made.Load(); got != places {
+			t.Errorf("Got %d writes at a time with a second one, want %d", got, places)
+		}
 		close(proceed)
 		if err := <-second; !errors.Is(err, context.Canceled) {
 			t.Errorf("Got %v for a second write, want that it waits", err)

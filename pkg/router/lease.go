@@ -181,16 +181,18 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	if !waited && !refused && !queued && !l.delayed.Load() && !l.reads.delayed.Load() {
 		return err
 	}
-	rej := l.tooMany("waited", "the request waited for other requests and could not be decided, repeat it later")
 	// The reason may be another one: the requests of the tenant wait for an API server that is away.
 	if suppressed, ok := l.half.router.failures.Allow(); ok {
 		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and waited for others", "suppressed", suppressed)
 	}
+	var rej *rejection
 	switch {
 	case waited:
 		rej = tooManyCalls(l.reads.tenant)
 	case refused:
 		rej = held
+	default:
+		rej = l.tooMany("waited", "the request waited for other requests and could not be decided, repeat it later")
 	}
 	// Users make the control plane send requests, too.
 	rej.isChosen, rej.backsOff = true, !l.isChosen

@@ -119,7 +119,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// patch writes the record of a pod, and returns the changed pod. Only maxPatching patches are written at a time, because the API
+// patch writes the record of a pod in its turn, and returns the changed pod. Few patches are written at a time, because the API
 // server answers with the whole pod, and the memory for an answer to a change is not waited for.
 func (k *keeper) patch(ctx context.Context, in turn, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
 	value, err := json.Marshal(r)
@@ -132,17 +132,17 @@ func (k *keeper) patch(ctx context.Context, in turn, pod *corev1.Pod, r entries)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	ctx, end := reads.Scope(ctx)
-	defer end()
 	var patched *corev1.Pod
 	err = in(ctx, func() error {
-		patched, err = k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+		ctx, end := reads.Scope(ctx)
+		defer end()
+		got, err := k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+		if err == nil {
+			patched = slim(got)
+		}
 		return err //nolint:wrapcheck // the caller says what it is for
 	})
-	if err != nil {
-		return nil, err
-	}
-	return slim(patched), nil
+	return patched, err
 }
 
 // remember keeps the time of a refusal that is not in the record of the pod.

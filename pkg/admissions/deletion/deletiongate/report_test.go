@@ -2,19 +2,15 @@ package deletiongate_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/admissions/deletion/deletiongate"
@@ -98,11 +94,7 @@ func TestTheStoryOfAnUnwrittenRecord(t *testing.T) {
 	ctx := admittest.Context(t)
 	b := newBackend(t)
 	c := newCluster(t, b.config(t, ", retryAfterSeconds: 300"), thePod())
-	var broken atomic.Bool
-	broken.Store(true)
-	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return broken.Load(), nil, errors.New(strings.Repeat("away ", 100))
-	})
+	broken := c.breakPatches(strings.Repeat("away ", 100))
 	h, registry := c.counted(t)
 	for i := range 3 {
 		broken.Store(i < 2)

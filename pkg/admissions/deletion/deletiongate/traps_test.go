@@ -57,6 +57,16 @@ func (c *cluster) failPatches(f func() error) {
 	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, f() })
 }
 
+// breakPatches lets all writes of records fail with a text while the result is true, as it is at first.
+func (c *cluster) breakPatches(text string) *atomic.Bool {
+	broken := &atomic.Bool{}
+	broken.Store(true)
+	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return broken.Load(), nil, errors.New(text)
+	})
+	return broken
+}
+
 // TestAPodThatAlwaysChangesIsLetGo has a user change the pod all the time, so that no record is ever written. Whoever may
 // edit a pod must not keep it for ever.
 func TestAPodThatAlwaysChangesIsLetGo(t *testing.T) {
@@ -90,11 +100,7 @@ func TestTheWaitBeginsWithTheFirstRefusal(t *testing.T) {
 	ctx := admittest.Context(t)
 	b := newBackend(t)
 	c := newCluster(t, b.config(t, ""), thePod())
-	var broken atomic.Bool
-	broken.Store(true)
-	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return broken.Load(), nil, errors.New("away")
-	})
+	broken := c.breakPatches("away")
 	h := c.replica(t)
 	if s := remove(ctx, t, h, c.pod(t), "alice"); s == nil || s.Code != http.StatusTooManyRequests {
 		t.Errorf("Got %v without a record, want a refusal", s)
