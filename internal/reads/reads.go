@@ -122,6 +122,24 @@ func Queued(ctx context.Context) {
 	}
 }
 
+// WithQueued returns a context for work that several requests share. Queued calls f, which notes it for each of them.
+func WithQueued(ctx context.Context, f func()) context.Context {
+	a := accountOf(ctx)
+	if a == nil {
+		return ctx
+	}
+	return NewContext(ctx, noting{a, f})
+}
+
+// noting is an account for several requests.
+type noting struct {
+	Account
+
+	queued func()
+}
+
+func (n noting) Queued() { n.queued() }
+
 // Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.
 func Hold(ctx context.Context, n int64) error {
 	a := accountOf(ctx)

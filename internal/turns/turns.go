@@ -141,12 +141,6 @@ func (q *Queues[K, T]) run(ctx context.Context, object K) {
 			return
 		}
 		start := time.Now()
-		if len(batch) > 1 {
-			// Each waits for what the others need.
-			for _, t := range batch {
-				t.queued()
-			}
-		}
 		q.attempt(ctx, object, batch)
 		batch = slices.DeleteFunc(batch, func(t *Turn[T]) bool { return t.finished })
 		if len(batch) == 0 {
@@ -176,6 +170,15 @@ func (q *Queues[K, T]) take(object K) []*Turn[T] {
 // attempt serves a batch once. A panic is the result of all requests that are not finished, because what they have
 // changed is not known.
 func (q *Queues[K, T]) attempt(ctx context.Context, object K, batch []*Turn[T]) {
+	queued := func() {
+		for _, t := range batch {
+			t.queued()
+		}
+	}
+	if len(batch) > 1 {
+		// Each waits for what the others need.
+		queued()
+	}
 	last := slices.MaxFunc(batch, func(a, b *Turn[T]) int { return a.deadline.Compare(b.deadline) })
 	ctx, cancel := context.WithDeadline(ctx, last.deadline)
 	defer cancel()
@@ -190,7 +193,7 @@ func (q *Queues[K, T]) attempt(ctx context.Context, object K, batch []*Turn[T]) 
 			}
 		}
 	}()
-	q.serve(ctx, object, batch)
+	q.serve(reads.WithQueued(ctx, queued), object, batch)
 }
 
 // putBack puts requests in front of those that came later, and reports whether any request waits. It finishes requests

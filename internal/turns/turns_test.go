@@ -233,14 +233,11 @@ func TestUnserved(t *testing.T) {
 	})
 }
 
-// queued is an account that knows whether its request waits for others.
-type queued struct {
-	reads.Detached
-
-	waits bool
+// noting returns a context that notes whether its request waits for others.
+func noting(t *testing.T, waits *bool) context.Context {
+	t.Helper()
+	return reads.WithQueued(reads.NewContext(t.Context(), reads.Detached(nil)), func() { *waits = true })
 }
-
-func (q *queued) Queued() { q.waits = true }
 
 // TestWhoWaits has a request that is served alone, while another one waits. Then it is served again, together with that one.
 func TestWhoWaits(t *testing.T) {
@@ -252,25 +249,43 @@ func TestWhoWaits(t *testing.T) {
 			}
 			finishAll(batch, nil)
 		})
-		accounts := make([]queued, 2)
+		waits := make([]bool, 2)
 		var all sync.WaitGroup
-		for i := range accounts {
+		for i := range waits {
 			all.Go(func() {
-				if err := q.Do(reads.NewContext(t.Context(), &accounts[i]), "shop", strconv.Itoa(i)); err != nil {
+				if err := q.Do(noting(t, &waits[i]), "shop", strconv.Itoa(i)); err != nil {
 					t.Error(err)
 				}
 			})
 			synctest.Wait()
 		}
-		if accounts[0].waits || !accounts[1].waits {
-			t.Errorf("Got %v before the end of the first attempt, want that the second one waits", accounts)
+		if waits[0] || !waits[1] {
+			t.Errorf("Got %v before the end of the first attempt, want that the second one waits", waits)
 		}
 		close(proceed)
 		all.Wait()
-		if want := []string{"0", "0 1"}; !slices.Equal(*batches, want) || !accounts[0].waits {
-			t.Errorf("Got the batches %q, and that the first one waits: %t, want %q, and that it does", *batches, accounts[0].waits, want)
+		if want := []string{"0", "0 1"}; !slices.Equal(*batches, want) || !waits[0] {
+			t.Errorf("Got the batches %q, and that the first one waits: %t, want %q, and that it does", *batches, waits[0], want)
 		}
 	})
+}
+
+// TestWhatServesWaits has a request that is served alone, and meets other writers.
+func TestWhatServesWaits(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			noted := false
+			q := turns.New(backoff(), func(ctx context.Context, _ string, batch []*turn) {
+				if waits {
+					reads.Queued(ctx)
+				}
+				finishAll(batch, nil)
+			})
+			if err := q.Do(noting(t, &noted), "shop", "a"); err != nil || noted != waits {
+				t.Errorf("Got the error %v, and that it waits: %t, want %t", err, noted, waits)
+			}
+		})
+	}
 }
 
 // TestCanceled has clients hang up: one whose request is being served, one that waits, and the only one. The others do

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/postern-dev/postern/internal/reads"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
@@ -164,7 +165,8 @@ func (a *Account) change(ctx context.Context, f func(*quotav1alpha1.FleetAllowan
 	})
 }
 
-// repeat repeats an attempt as long as it returns true, because another writer interfered.
+// repeat repeats an attempt as long as it returns true, because another writer interfered. Users choose how many requests other
+// replicas and clusters have to charge.
 func (a *Account) repeat(ctx context.Context, attempt func() (again bool, err error)) error {
 	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 10, Cap: 250 * time.Millisecond}
 	for {
@@ -172,6 +174,7 @@ func (a *Account) repeat(ctx context.Context, attempt func() (again bool, err er
 		if err != nil || !again {
 			return err
 		}
+		reads.Queued(ctx)
 		if err := a.Pause(ctx, backoff.Step()); err != nil {
 			return err
 		}
