@@ -6,10 +6,10 @@ package writes
 import (
 	"context"
 	"errors"
+	"net"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/postern-dev/postern/internal/backend"
 	"github.com/postern-dev/postern/internal/reads"
 )
 
@@ -20,31 +20,48 @@ const maxWaiting = 100
 // ErrBusy is returned for a change that was not made, because others are being made.
 var ErrBusy = errors.New("too many changes of this kind are being made")
 
-// Limit bounds how many changes of one kind are made at a time.
-type Limit struct{ places, room *semaphore.Weighted }
+var errSilent = errors.New("there is no answer of the API server")
 
-// NewLimit returns a limit of n changes at a time.
+// Limit bounds how many changes of one kind are made at a time.
+type Limit struct{ first, second, room *semaphore.Weighted }
+
+// NewLimit returns a limit of n changes at a time, and n second ones.
 func NewLimit(n int64) *Limit {
-	return &Limit{places: semaphore.NewWeighted(n), room: semaphore.NewWeighted(n + maxWaiting)}
+	return &Limit{first: semaphore.NewWeighted(n), second: semaphore.NewWeighted(n), room: semaphore.NewWeighted(n + maxWaiting)}
 }
 
-// Do calls write, after others have ended. It returns ErrBusy without a call if ctx ends before, and at once if 100 wait. The
-// error of a write is without the URL of the API server, because users read it.
+// Do calls write, after others have ended. It returns ErrBusy without a call if ctx ends while it waits for them, and at once if
+// 100 wait.
 func (l *Limit) Do(ctx context.Context, write func() error) error {
 	if !l.room.TryAcquire(1) {
 		return ErrBusy
 	}
 	defer l.room.Release(1)
-	return l.Wait(ctx, write)
+	return wait(ctx, l.first, write)
 }
 
-// Wait is Do for the second write of a request. It waits behind all others, however many they are, because the first write has
-// had its effect.
-func (l *Limit) Wait(ctx context.Context, write func() error) error {
+// Then is Do for a second write of a request, which waits for other second writes alone: the first one has had its effect. There
+// are no more of them than first writes that have ended, so they need no bound.
+func (l *Limit) Then(ctx context.Context, write func() error) error {
+	return wait(ctx, l.second, write)
+}
+
+func wait(ctx context.Context, places *semaphore.Weighted, write func() error) error {
 	reads.Queued(ctx)
-	if l.places.Acquire(ctx, 1) != nil {
+	if err := ctx.Err(); err != nil {
+		return err //nolint:wrapcheck // there was no write
+	}
+	if places.Acquire(ctx, 1) != nil {
 		return ErrBusy
 	}
-	defer l.places.Release(1)
-	return backend.WithoutURL(write())
+	defer places.Release(1)
+	return write()
+}
+
+// Shown returns what users may see of the error of a write. The errors of the network have addresses of the control plane.
+func Shown(err error) error {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return errSilent
+	}
+	return err
 }

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	"github.com/postern-dev/postern/internal/users"
 )
 
 // Denial is the error of a plugin that denies a request. Only a Denial becomes an
@@ -71,15 +69,8 @@ func Deny(err error) error {
 }
 
 // TooMany denies a request with code 429 and the text of err, because of what other requests do. The API server sends
-// Retry-After, and clients of client-go repeat the request up to ten times, once a second. This would keep a worker of a
-// controller, so the control plane gets none: it repeats requests with a backoff of its own.
-func TooMany(r *Request, err error) error {
-	seconds := 1
-	if users.IsControlPlane(r.UserInfo.Username) {
-		seconds = 0
-	}
-	return Deny(apierrors.NewTooManyRequests(err.Error(), seconds))
-}
+// Retry-After, and clients of client-go repeat the request up to ten times, once a second.
+func TooMany(err error) error { return Deny(apierrors.NewTooManyRequests(err.Error(), 1)) }
 
 func (r *Request) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}

@@ -163,7 +163,7 @@ func TestDeadlineAfterWaitingForMemory(t *testing.T) {
 }
 
 // waitedForOthers is why a request that waited and could not be decided is denied.
-const waitedForOthers = "the request waited for other requests and could not be decided, repeat it later"
+const waitedForOthers = "the request had to wait and could not be decided, repeat it later"
 
 // newRouter returns a router without a server.
 func newRouter(t *testing.T, limits router.Limits, services ...router.AdmissionService) *router.Router {

@@ -7,7 +7,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/postern-dev/postern/internal/reads"
-	"github.com/postern-dev/postern/internal/users"
 )
 
 const (
@@ -39,7 +38,7 @@ const (
 // that they are sent for. The namespace of a request for a Namespace is a name that its user chooses.
 func (r *Router) tenantOf(ar *admissionv1.AdmissionRequest, isSystem bool) tenant {
 	user := ar.UserInfo.Username
-	home, isAccount := users.HomeOf(user)
+	home, isAccount := homeOf(user)
 	switch {
 	case isNode(ar.UserInfo):
 		return tenant{nodeTenant, user, isSystem}

@@ -192,7 +192,7 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	case refused:
 		rej = held
 	default:
-		rej = l.tooMany("waited", "the request waited for other requests and could not be decided, repeat it later")
+		rej = l.tooMany("waited", "the request had to wait and could not be decided, repeat it later")
 	}
 	// Users make the control plane send requests, too.
 	rej.isChosen, rej.backsOff = true, !l.isChosen

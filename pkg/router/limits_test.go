@@ -214,6 +214,31 @@ func TestSystemShare(t *testing.T) {
 	}
 }
 
+// TestComponentsAreNotToldToWait has a denial with a time after which to repeat the request. client-go would keep a worker of a
+// controller for that time, ten times.
+func TestComponentsAreNotToldToWait(t *testing.T) {
+	no := &admissionv1.AdmissionResponse{Result: &metav1.Status{
+		Code: http.StatusTooManyRequests, Message: "not yet", Details: &metav1.StatusDetails{Name: "db-0", RetryAfterSeconds: 7},
+	}}
+	s := serve(t, service(answering(no)))
+	for user, want := range map[string]int32{
+		"alice": 7, "system:serviceaccount:shop:ci": 7, "system:node:node-1": 7, "system:kube-scheduler": 0,
+		"system:serviceaccount:kube-system:job-controller": 0, "system:serviceaccount:postern-system:postern": 0,
+	} {
+		ar := from("shop", user)
+		if user == "system:node:node-1" {
+			ar.UserInfo.Groups = []string{"system:nodes"}
+		}
+		got := response(t, s.post(t, "/pods/validate", bytes.NewReader(encode(t, &ar))), "u").Result
+		if got.Code != http.StatusTooManyRequests || got.Message != "not yet" || got.Details.Name != "db-0" || got.Details.RetryAfterSeconds != want {
+			t.Errorf("%s: got %+v with the details %+v, want %d seconds", user, got, got.Details, want)
+		}
+	}
+	if no.Result.Details.RetryAfterSeconds != 7 {
+		t.Error("The router changed what the AdmitFunc returned")
+	}
+}
+
 // TestUnavailableIsRepeated checks the Retry-After header. client-go repeats a request after an answer with this
 // header.
 func TestUnavailableIsRepeated(t *testing.T) {

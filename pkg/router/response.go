@@ -16,8 +16,8 @@ import (
 
 // finish turns the response of an AdmitFunc into the response that is sent. It
 // copies the response, so that a response that an AdmitFunc returns twice by
-// mistake never has the UID of another request.
-func finish(resp *admissionv1.AdmissionResponse, uid types.UID, phase string) (*admissionv1.AdmissionResponse, error) {
+// mistake never has the UID of another request. A denial of a component loses its Retry-After, see rejection.backsOff.
+func finish(resp *admissionv1.AdmissionResponse, uid types.UID, phase string, isComponent bool) (*admissionv1.AdmissionResponse, error) {
 	if resp == nil {
 		return nil, fmt.Errorf("the admission service returned no response")
 	}
@@ -30,6 +30,10 @@ func finish(resp *admissionv1.AdmissionResponse, uid types.UID, phase string) (*
 	}
 	out := *resp
 	out.UID = uid
+	if isComponent && !resp.Allowed && resp.Result != nil && resp.Result.Details != nil {
+		out.Result = resp.Result.DeepCopy()
+		out.Result.Details.RetryAfterSeconds = 0
+	}
 	out.Warnings = cleanWarnings(resp.Warnings)
 	out.Patch, out.PatchType = nil, nil
 	if p := bytes.TrimSpace(resp.Patch); resp.Allowed && !isEmptyPatch(p) {

@@ -46,7 +46,8 @@ type rejection struct {
 	// many requests there are. A panic is a defect, and who finds an object that leads to it can choose it too. If the uid of the request is known, the
 	// request is denied. With a failure, a user could choose the failure policy.
 	isChosen bool
-	// backsOff says that the sender repeats what is denied with a backoff of its own.
+	// backsOff says that the sender is a component, which repeats what is denied with a backoff of its own. The API server sends
+	// Retry-After for RetryAfterSeconds, and with it client-go keeps its caller, a worker of a controller, for up to ten attempts.
 	backsOff bool
 	// uid is the uid of the request, or "".
 	uid types.UID
@@ -71,7 +72,6 @@ func (e *rejection) denial() *admissionv1.AdmissionResponse {
 		Status: metav1.StatusFailure, Code: int32(e.code), Reason: reasons[e.code], Message: e.sentence, //nolint:gosec // an HTTP status
 	}
 	if e.code == http.StatusTooManyRequests && !e.backsOff {
-		// The API server sends Retry-After then, with which client-go keeps its caller for up to ten attempts.
 		status.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
 	}
 	return &admissionv1.AdmissionResponse{UID: e.uid, Result: status}

@@ -19,7 +19,8 @@ import (
 // AdmitFunc decides one admission request. It returns a new, non-nil response. The
 // router sets the UID. A response that denies with a code of 500 or more means that
 // the service could not decide. The router turns it into an HTTP error, so that the
-// failure policy of the webhook applies.
+// failure policy of the webhook applies. The router removes RetryAfterSeconds from a
+// denial of the control plane, whose controllers repeat requests with a backoff.
 type AdmitFunc func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 
 // AdmissionService is one webhook service: where it is served, what decides,

@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 	failed := &failure{http.StatusInternalServerError, "the API server is away"}
 	panicked := &rejection{code: http.StatusInternalServerError, sentence: "panic", isChosen: true}
 	const calls = `too many requests of namespace "shop" need the API server, repeat it later`
-	const queued = "the request waited for other requests and could not be decided, repeat it later"
+	const queued = "the request had to wait and could not be decided, repeat it later"
 	const held = "too many bytes of requests are held"
 	for name, tc := range map[string]struct {
 		waited, refused, delayed, delayedBody, queued, isOver bool

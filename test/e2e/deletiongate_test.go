@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/internal/ring"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
@@ -726,9 +727,10 @@ func (g *gates) checkCollection(t *testing.T) {
 		return g.run(t, g.namespace, p)
 	}
 	free, first, second := member("free"), member("held-1"), member("held-2")
-	remove := func() error {
-		return g.Admin.CoreV1().RESTClient().Delete().MaxRetries(0).Namespace(g.namespace).Resource("pods").Param("labelSelector", "collection=yes").Do(ctx).Error()
+	removeAs := func(user kubernetes.Interface) error {
+		return user.CoreV1().RESTClient().Delete().MaxRetries(0).Namespace(g.namespace).Resource("pods").Param("labelSelector", "collection=yes").Do(ctx).Error()
 	}
+	remove := func() error { return removeAs(g.Admin) }
 	prepared := func(what string, want ...int) {
 		t.Helper()
 		if got := []int{g.backend.prepared("database", first.UID), g.backend.prepared("database", second.UID)}; !slices.Equal(got, want) {
@@ -740,7 +742,19 @@ func (g *gates) checkCollection(t *testing.T) {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 {
 		t.Errorf("Got a Retry-After of %d seconds, %t, want 1", seconds, ok)
 	}
-	prepared("The first request", 1, 0)
+	// The client library would keep a worker of a controller.
+	config := g.Config(t, controlplane.Admin)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:job-controller", Groups: []string{"system:masters"}}
+	controller, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = removeAs(controller)
+	isHeld(t, "A collection, to a controller", err, `pods "held-1" may not be deleted yet`)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		t.Errorf("Got a Retry-After of %d seconds for a controller, want none", seconds)
+	}
+	prepared("The first requests", 1, 0)
 	g.gone(t, free)
 	g.backend.open(first.UID)
 	e2e.Eventually(t, settleBound, "the second pod is reached", func(context.Context) error {

@@ -25,10 +25,12 @@ type asker struct {
 // verdict is the outcome of all gates of a pod.
 type verdict struct {
 	waits, passes []outcome
+	// pod is the pod with its newest record.
+	pod *corev1.Pod
 	// first is true if the refusal is the first one.
 	first bool
-	// unwritten is true if the gates were not asked, because the record could not be written.
-	unwritten bool
+	// unwritten is why the gates were not asked, if the record could not be written.
+	unwritten error
 }
 
 func (v *verdict) add(o outcome) {
@@ -86,6 +88,7 @@ func (v verdict) text() string {
 // errGone.
 func (k *keeper) ask(ctx context.Context, in *writes.Limit, pod *corev1.Pod, gates []*gate, by asker) (verdict, error) {
 	if v, ok := k.expired(pod, gates); ok {
+		v.pod = pod
 		return v, nil
 	}
 	now, mine := k.clock.Now(), map[string]bool{}
@@ -104,7 +107,7 @@ func (k *keeper) ask(ctx context.Context, in *writes.Limit, pod *corev1.Pod, gat
 		}
 		v.add(o)
 	}
-	k.markPrepared(ctx, in.Wait, recorded, answered, now)
+	v.pod = k.markPrepared(ctx, in.Then, recorded, answered, now)
 	return v, nil
 }
 
@@ -115,10 +118,10 @@ func (k *keeper) unwritten(ctx context.Context, pod *corev1.Pod, gates []*gate, 
 	k.unwrittens.Do(func() {
 		klog.FromContext(ctx).Error(err, "Could not write the record of a pod, so its deletion is refused", "plugin", "DeletionGate", "pod", klog.KObj(pod))
 	})
-	v := verdict{unwritten: true, first: !k.remembers(pod) && len(recordOf(pod)) == 0}
+	v := verdict{pod: pod, unwritten: err, first: !k.remembers(pod) && len(recordOf(pod)) == 0}
 	k.remember(pod)
 	for _, o := range k.sofar(pod, gates) {
-		o.message = shown(err.Error())
+		o.message = shown(fmt.Sprintf("the annotation %s cannot be written: %v", deletionv1alpha1.WaitingAnnotation, writes.Shown(err)))
 		v.add(o)
 	}
 	return v
@@ -194,15 +197,20 @@ func (g *gate) unanswered() (result, message string) {
 	return resultWaiting, "the backend of the gate does not answer"
 }
 
-// markPrepared records which backends answered Prepare. If it fails, another replica sends Prepare again when the claim has
-// expired, with the same UID.
-func (k *keeper) markPrepared(ctx context.Context, in turn, pod *corev1.Pod, answered map[string]bool, now time.Time) {
+// markPrepared records which backends answered Prepare, and returns the pod. If it fails, another replica sends Prepare again
+// when the claim has expired, with the same UID.
+func (k *keeper) markPrepared(ctx context.Context, in turn, pod *corev1.Pod, answered map[string]bool, now time.Time) *corev1.Pod {
 	if len(answered) == 0 {
-		return
+		return pod
 	}
-	if _, err := k.write(ctx, in, pod, prepared(answered, now)); err != nil && !errors.Is(err, errGone) {
+	marked, err := k.write(ctx, in, pod, prepared(answered, now))
+	if err == nil {
+		return marked
+	}
+	if !errors.Is(err, errGone) {
 		klog.FromContext(ctx).Error(err, "Could not record the answer to a request to prepare, so it is sent again", "pod", klog.KObj(pod))
 	}
+	return pod
 }
 
 // askBackend returns the outcome of one gate, and what its backend did.

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/internal/authorization"
-	"github.com/postern-dev/postern/internal/users"
+	"github.com/postern-dev/postern/internal/writes"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
@@ -162,7 +162,7 @@ func (p *plugin) decide(ctx context.Context, r *admit.Request, pod *corev1.Pod, 
 		p.keeper.reporter.letGo(pod, v.passes)
 		return nil
 	}
-	if !v.unwritten {
+	if v.unwritten == nil || errors.Is(v.unwritten, writes.ErrBusy) || len(recordOf(pod)) > 0 {
 		p.keeper.watch(pod, gates)
 	}
 	p.keeper.reporter.refused(pod, v)
@@ -170,21 +170,16 @@ func (p *plugin) decide(ctx context.Context, r *admit.Request, pod *corev1.Pod, 
 }
 
 // refuse denies a request with code 429. Clients of client-go wait for Retry-After and repeat the request by themselves,
-// up to ten times. This would block a worker of a controller for minutes, so controllers get none: they repeat failed
-// deletions with a backoff, and earlier if the pod changes.
+// up to ten times. This would block a worker of a controller for minutes, so service accounts that delete get none, like the
+// control plane from the router: controllers repeat failed deletions with a backoff, and earlier if the pod changes.
 func refuse(r *admit.Request, pod *corev1.Pod, gates []*gate, why string, by asker) error {
 	seconds := retryAfter(gates)
-	if by.cause == deletionv1alpha1.Delete && isController(r.UserInfo.Username, r.UserInfo.Groups) {
+	if by.cause == deletionv1alpha1.Delete && slices.Contains(r.UserInfo.Groups, "system:serviceaccounts") {
 		seconds = 0
 	}
 	refusal := apierrors.NewTooManyRequests(fmt.Sprintf("pods %q may not be deleted yet: %s", pod.Name, why), seconds)
 	refusal.ErrStatus.Details.Kind, refusal.ErrStatus.Details.Name, refusal.ErrStatus.Details.UID = "pods", pod.Name, pod.UID
 	return admit.Deny(refusal)
-}
-
-// isController reports whether a user is a program of the cluster.
-func isController(user string, groups []string) bool {
-	return slices.Contains(groups, "system:serviceaccounts") || users.IsControlPlane(user)
 }
 
 // validateChange denies changes that take a permission, by users who do not have it. Otherwise whoever may edit a pod could

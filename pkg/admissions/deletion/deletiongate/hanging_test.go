@@ -2,7 +2,10 @@ package deletiongate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -78,6 +81,8 @@ func hangingPod(name string) *corev1.Pod {
 	}
 }
 
+const silent = "there is no answer of the API server"
+
 // TestAWriteThatHangsIsDenied deletes more pods than are changed at a time. The requests must be denied before they end, because
 // then the failure policy would let those of the control plane pass, which users make delete pods.
 func TestAWriteThatHangsIsDenied(t *testing.T) {
@@ -85,9 +90,11 @@ func TestAWriteThatHangsIsDenied(t *testing.T) {
 		conflict bool
 		reasons  []string
 		patching int64
+		// watched is how many pods are asked about again: those that could not be written because of others.
+		watched int
 	}{
-		"the write": {false, []string{"context deadline exceeded", "context deadline exceeded", "too many changes of this kind are being made"}, 2},
-		"the read":  {true, []string{"reading the pod: context deadline exceeded"}, 0},
+		"the write": {false, []string{silent, silent, "too many changes of this kind are being made"}, 2, 1},
+		"the read":  {true, []string{silent}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -122,6 +129,9 @@ func TestAWriteThatHangsIsDenied(t *testing.T) {
 						t.Errorf("Got %v, want a refusal with %q", err, want)
 					}
 				}
+				if got := len(p.keeper.waiting.pods); got != tc.watched {
+					t.Errorf("Got %d pods that are asked about again, want %d", got, tc.watched)
+				}
 			})
 		})
 	}
@@ -136,9 +146,136 @@ func TestAPreparationThatCannotBeRecordedIsDecided(t *testing.T) {
 		pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "2026-01-01T00:00:00Z"}}`}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		k.markPrepared(ctx, k.requests.Wait, pod, map[string]bool{"ready": true}, time.Now())
+		k.markPrepared(ctx, k.requests.Then, pod, map[string]bool{"ready": true}, time.Now())
 		if ctx.Err() != nil || h.sent.Load() != 1 {
 			t.Errorf("Sent %d changes, and the request has the end %v; want one that ends before", h.sent.Load(), ctx.Err())
+		}
+	})
+}
+
+// TestAPodWithARecordIsAskedAboutAgain has the preparation be claimed again, which is not written.
+func TestAPodWithARecordIsAskedAboutAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{}
+		p := newHanging(t, h)
+		p.gates[0].backend = &backend{timeout: time.Second}
+		pod := hangingPod("db-0")
+		since := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
+		pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "` + since + `", "claimed": "` + since + `"}}`}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := p.decide(ctx, &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}}, pod, asker{cause: "Delete"}, false)
+		if d, ok := errors.AsType[*admit.Denial](err); !ok || h.sent.Load() != 1 || !strings.Contains(d.Status().Message, "closed for 1m4s of at most 1h0m0s") || !strings.Contains(d.Status().Message, silent) {
+			t.Errorf("Got %v after %d changes, want a refusal after one", err, h.sent.Load())
+		}
+		if got := len(p.keeper.waiting.pods); got != 1 {
+			t.Errorf("Got %d pods that are asked about again, want 1", got)
+		}
+	})
+}
+
+// writable is an API server that changes the pod at once.
+type writable struct {
+	*stored
+
+	changes int
+}
+
+func (w *writable) Pods(string) typedcorev1.PodInterface { return w }
+
+func (w *writable) Patch(_ context.Context, _ string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+	w.changes++
+	err := json.Unmarshal(patch, w.pod)
+	return w.pod.DeepCopy(), err
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f answering) RoundTrip(*http.Request) (*http.Response, error) {
+	f()
+	const open = `{"apiVersion": "deletion.postern.dev/v1alpha1", "kind": "DeletionReview", "response": {"uid": "db-0", "ready": true}}`
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(open))}, nil
+}
+
+// answering is a backend whose gate is open. It is called before it answers.
+type answering func()
+
+// TestOthersDoNotKeepARecordWaiting has the limits be full to which the changes of a record are not subject: those of the
+// background for a request, and the other way round, and that of first changes for the others. A change that is not made in time
+// leads to another request to prepare.
+func TestOthersDoNotKeepARecordWaiting(t *testing.T) {
+	for _, isRequest := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			fill := func(limits ...turn) {
+				for _, in := range limits {
+					for range maxPatching + 100 {
+						go func() {
+							_ = in(t.Context(), func() error {
+								<-t.Context().Done()
+								return nil
+							})
+						}()
+					}
+				}
+				synctest.Wait()
+			}
+			pod := hangingPod("db-0")
+			w := &writable{stored: &stored{pod: pod}}
+			p := newHanging(t, nil)
+			k := p.keeper
+			k.client = w
+			own, other := k.background, k.requests
+			if isRequest {
+				own, other = other, own
+			}
+			fill(other.Do, other.Then)
+			p.gates[0].backend = newBackend(&http.Client{Transport: answering(func() { fill(own.Do) })}, "http://backend.example.com", time.Second, false)
+			start := time.Now()
+			// The preparation is claimed and answered. The background also marks the pod.
+			want := 3
+			if isRequest {
+				want = 2
+				if err := p.decide(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}}, pod.DeepCopy(), asker{cause: "Delete"}, false); err != nil {
+					t.Errorf("Got %v, want that the pod may go", err)
+				}
+			} else if done, _, err := k.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID}); !done || err != nil {
+				t.Errorf("Got %t and %v, want that the pod may go", done, err)
+			}
+			if w.changes != want || time.Since(start) > 0 {
+				t.Errorf("A request: %t: %d changes were made after %v, want %d at once: %v", isRequest, w.changes, time.Since(start), want, pod.Annotations)
+			}
+		})
+	}
+}
+
+// TestAPodExpiresWhileItsRecordIsWritten has the longest wait end then.
+func TestAPodExpiresWhileItsRecordIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{}
+		p := newHanging(t, h)
+		pod := hangingPod("db-0")
+		p.keeper.client = &stored{h, pod}
+		p.keeper.remember(pod)
+		time.Sleep(p.gates[0].MaxWait.Duration - time.Second)
+		if done, _, err := p.keeper.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID}); !done || err != nil || h.sent.Load() != 1 {
+			t.Errorf("Got %t and %v after %d changes, want that the pod is forgotten after one", done, err, h.sent.Load())
+		}
+	})
+}
+
+// TestTheBackgroundChangesOnePod has more than one pod to change on its own account.
+func TestTheBackgroundChangesOnePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{}
+		p := newHanging(t, h)
+		p.keeper.client = &stored{h, hangingPod("db-0")}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range maxAsking {
+			go p.keeper.waiting.look(ctx, key{"shop", "db-0", "db-0"})
+		}
+		synctest.Wait()
+		if got := h.patching.Load(); got != 1 {
+			t.Errorf("Got %d changes at a time, want 1", got)
 		}
 	})
 }
@@ -159,7 +296,7 @@ func TestAPodIsNotAskedAboutForEver(t *testing.T) {
 				p.keeper.client = &stored{h, pod}
 				start := time.Now()
 				done, _, err := p.keeper.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID})
-				if done != tc.done || !errors.Is(err, errUnwritten) || h.sent.Load() != 1 {
+				if done != tc.done || !errors.Is(err, context.DeadlineExceeded) || h.sent.Load() != 1 {
 					t.Errorf("Got %t and %v after %d changes, want that the pod is forgotten: %t", done, err, h.sent.Load(), tc.done)
 				}
 				if got := time.Since(start); got >= 10*time.Second {
@@ -180,7 +317,7 @@ func TestOneOfTwoGatesHasExpired(t *testing.T) {
 		pod := hangingPod("db-0")
 		p.keeper.remember(pod)
 		time.Sleep(time.Minute)
-		v := p.keeper.unwritten(t.Context(), pod, p.gates, errUnwritten)
+		v := p.keeper.unwritten(t.Context(), pod, p.gates, context.DeadlineExceeded)
 		if len(v.waits) != 1 || v.waits[0].gate.Name != "ready" || len(v.passes) != 1 || v.passes[0].result != resultMaxWait {
 			t.Errorf("Got %+v, want that the pod waits for the other gate alone", v)
 		}

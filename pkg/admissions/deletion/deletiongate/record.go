@@ -32,12 +32,8 @@ const (
 	maxAhead = time.Minute
 )
 
-var (
-	// errGone means that the pod does not exist any more, or that its name belongs to another pod.
-	errGone = errors.New("the pod is gone")
-	// errUnwritten means that the API server does not store the record in time.
-	errUnwritten = errors.New("the annotation " + deletionv1alpha1.WaitingAnnotation + " cannot be written")
-)
+// errGone means that the pod does not exist any more, or that its name belongs to another pod.
+var errGone = errors.New("the pod is gone")
 
 // entries are the state of the gates of a pod, by name.
 type entries map[string]deletionv1alpha1.Record
@@ -62,7 +58,7 @@ type turn func(ctx context.Context, write func() error) error
 
 // write changes the record of a pod. The first of several replicas wins: the patch contains the resource version that the
 // change is based on. change returns false if there is nothing to write, and may be called again with a newer record. It ends in
-// time for the answer to a request, with errGone or errUnwritten.
+// time for the answer to a request.
 func (k *keeper) write(ctx context.Context, in turn, pod *corev1.Pod, change func(entries) bool) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -79,19 +75,16 @@ func (k *keeper) write(ctx context.Context, in turn, pod *corev1.Pod, change fun
 		case err == nil:
 			return patched, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("%w: %w", errUnwritten, err)
+			return nil, err
 		}
 		failed = err
 		// A webhook may answer 404, too.
 		pod, err = get(ctx, k.client.Pods(pod.Namespace), pod.Name, pod.UID)
-		switch {
-		case errors.Is(err, errGone):
+		if err != nil {
 			return nil, err
-		case err != nil:
-			return nil, fmt.Errorf("%w: %w", errUnwritten, err)
 		}
 	}
-	return nil, fmt.Errorf("%w: %w", errUnwritten, failed)
+	return nil, failed
 }
 
 // get returns a pod. Without a UID it is any pod of that name.

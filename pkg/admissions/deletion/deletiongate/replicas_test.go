@@ -389,13 +389,10 @@ func TestRetryAfter(t *testing.T) {
 		status *metav1.Status
 		want   int32
 	}{
-		"a person who deletes":                     {remove(ctx, t, h, c.pod(t), "alice", "system:authenticated"), 7},
-		"a person who evicts":                      {evict(ctx, t, h, "alice"), 7},
-		"a controller that deletes":                {remove(ctx, t, h, c.pod(t), controller, "system:serviceaccounts"), 0},
-		"a controller that evicts":                 {evict(ctx, t, h, controller, "system:serviceaccounts"), 7},
-		"controllers that share one name":          {remove(ctx, t, h, c.pod(t), "system:kube-controller-manager"), 0},
-		"a scheduler that preempts":                {remove(ctx, t, h, c.pod(t), "system:kube-scheduler"), 0},
-		"a person with the name of another system": {remove(ctx, t, h, c.pod(t), "system:kube-scheduler-2"), 7},
+		"a person who deletes":      {remove(ctx, t, h, c.pod(t), "alice", "system:authenticated"), 7},
+		"a person who evicts":       {evict(ctx, t, h, "alice"), 7},
+		"a controller that deletes": {remove(ctx, t, h, c.pod(t), controller, "system:serviceaccounts"), 0},
+		"a controller that evicts":  {evict(ctx, t, h, controller, "system:serviceaccounts"), 7},
 	} {
 		s := test.status
 		if s == nil || s.Code != http.StatusTooManyRequests || s.Reason != metav1.StatusReasonTooManyRequests || s.Details == nil {

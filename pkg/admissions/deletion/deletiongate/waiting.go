@@ -3,6 +3,7 @@ package deletiongate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -127,7 +128,7 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 		return errors.Is(err, errGone), gates, err
 	}
 	written := false
-	_, err = w.keeper.write(ctx, w.keeper.background.Wait, pod, func(r entries) bool {
+	_, err = w.keeper.write(ctx, w.keeper.background.Then, v.pod, func(r entries) bool {
 		written = opened(gates, w.keeper.clock.Now())(r)
 		return written
 	})
@@ -136,5 +137,8 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 	}
 	// A mark that cannot be written must not be tried for ever.
 	_, expired := w.keeper.expired(pod, gates)
-	return err == nil || expired || errors.Is(err, errGone), gates, err
+	if err != nil && !errors.Is(err, errGone) {
+		return expired, gates, fmt.Errorf("marking the pod: %w", err)
+	}
+	return true, gates, nil
 }

@@ -137,7 +137,7 @@ func (b *book) cancel(ctx context.Context, d *ledger.Demand) {
 // denial is the answer to a demand that does not fit. Other errors are failures.
 func denial(r *admit.Request, quota string, b *book, d *ledger.Demand, err error) error {
 	if errors.Is(err, ledger.ErrUncounted) {
-		return admit.TooMany(r, err)
+		return admit.TooMany(err)
 	}
 	known := b.account.Known()
 	if !ledger.IsShortOrAway(err) || known == nil {

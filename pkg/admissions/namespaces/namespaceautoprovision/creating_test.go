@@ -136,7 +136,7 @@ func TestACreationThatHangsIsDenied(t *testing.T) {
 			t.Error("A request that waited is denied too late")
 		}
 		for _, ended := range hanging {
-			denied(t, <-ended, http.StatusForbidden, "forbidden: context deadline exceeded")
+			denied(t, <-ended, http.StatusForbidden, "forbidden: there is no answer of the API server")
 		}
 		if long.Err() != nil || c.created.Load() != atATime {
 			t.Errorf("Got %d creations and the end %v of the requests, want %d, and denials in time", c.created.Load(), long.Err(), atATime)

@@ -84,9 +84,9 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 		klog.FromContext(ctx).Error(err, "Could not create a namespace, so the request is denied", "plugin", "NamespaceAutoProvision", "namespace", r.Namespace)
 	})
 	if errors.Is(err, writes.ErrBusy) {
-		return admit.TooMany(r, fmt.Errorf("namespace %s was not created: %w", r.Namespace, err))
+		return admit.TooMany(fmt.Errorf("namespace %s was not created: %w", r.Namespace, err))
 	}
-	return admit.Forbidden(r, err)
+	return admit.Forbidden(r, writes.Shown(err))
 }
 
 // create creates a namespace unless those that waited before have done so.

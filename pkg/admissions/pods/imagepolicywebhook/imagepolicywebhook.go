@@ -92,7 +92,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 		return fmt.Errorf("asking the image policy backend: %w", ctx.Err())
 	case errors.Is(err, errBusy):
 		// Its sender may have sent the others, so this is no failure.
-		return admit.TooMany(r, err)
+		return admit.TooMany(err)
 	case err != nil:
 		return p.failed(ctx, r, err)
 	}

@@ -86,7 +86,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if err != nil || len(selected) == 0 {
 		return err
 	}
-	if err := p.reserve(ctx, r, pod, selected); err != nil {
+	if err := p.reserve(ctx, pod, selected); err != nil {
 		return err
 	}
 	err = apply(ctx, pod, selected)
@@ -103,7 +103,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 // reserve waits until the memory for the additions of the presets is free, and reserves it until the request ends. The
 // router has reserved memory only for the pod in the request, which may become much larger. The authors of other pods choose how
 // long it waits, so it denies the request if there is no memory in time.
-func (p *plugin) reserve(ctx context.Context, r *admit.Request, pod *corev1.Pod, selected []*preset) error {
+func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
 	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
 	size := 0
 	for _, s := range selected {
@@ -120,7 +120,7 @@ func (p *plugin) reserve(ctx context.Context, r *admit.Request, pod *corev1.Pod,
 		early, cancel := admit.Early(ctx)
 		defer cancel()
 		if p.memory.Acquire(early, int64(size)) != nil {
-			return admit.TooMany(r, errNoMemory)
+			return admit.TooMany(errNoMemory)
 		}
 	}
 	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })
