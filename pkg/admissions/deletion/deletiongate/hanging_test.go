@@ -111,10 +111,11 @@ func TestAWriteThatHangsIsDenied(t *testing.T) {
 					r.UserInfo.Username = "system:serviceaccount:kube-system:generic-garbage-collector"
 					r.OldObject = hangingPod(string(rune('a' + i)))
 					go func() {
-						ended <- p.validate(ctx, r)
+						err := p.validate(ctx, r)
 						if ctx.Err() != nil {
 							t.Error("The decision came too late")
 						}
+						ended <- err
 					}()
 					synctest.Wait()
 				}
