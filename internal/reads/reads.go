@@ -122,7 +122,8 @@ func Queued(ctx context.Context) {
 	}
 }
 
-// WithQueued returns a context for work that several requests share. Queued calls f, which notes it for each of them.
+// WithQueued returns a context for work that several requests share. Queued calls f, which notes it for each of them, but not
+// within a Scope.
 func WithQueued(ctx context.Context, f func()) context.Context {
 	a := accountOf(ctx)
 	if a == nil {

@@ -28,7 +28,8 @@ const (
 var errUnserved = fmt.Errorf("the request was not served in time: %w", context.DeadlineExceeded)
 
 // Serve serves a batch of requests for one object, in the order in which they came. It calls Finish or Retry for each
-// request; a request without either is served again. ctx ends with the last deadline of the batch.
+// request; a request without either is served again. ctx ends with the last deadline of the batch, and is not used after that or
+// after Serve has returned.
 type Serve[K comparable, T any] func(ctx context.Context, object K, batch []*Turn[T])
 
 // Queues holds the requests that wait, by object.

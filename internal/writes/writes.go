@@ -20,7 +20,10 @@ const maxWaiting = 100
 // ErrBusy is returned for a change that was not made, because others are being made.
 var ErrBusy = errors.New("too many changes of this kind are being made")
 
-var errSilent = errors.New("there is no answer of the API server")
+var (
+	errSilent = errors.New("there is no answer of the API server")
+	errNoTime = errors.New("the request has no time left for it")
+)
 
 // Limit bounds how many changes of one kind are made at a time.
 type Limit struct{ first, second, room *semaphore.Weighted }
@@ -40,16 +43,16 @@ func (l *Limit) Do(ctx context.Context, write func() error) error {
 	return wait(ctx, l.first, write)
 }
 
-// Then is Do for a second write of a request, which waits for other second writes alone: the first one has had its effect. There
-// are no more of them than first writes that have ended, so they need no bound.
+// Then is Do for a second write of a request, which waits for other second writes alone: the first one has had its effect. They
+// need no bound, because hardly more of them begin than first writes end.
 func (l *Limit) Then(ctx context.Context, write func() error) error {
 	return wait(ctx, l.second, write)
 }
 
 func wait(ctx context.Context, places *semaphore.Weighted, write func() error) error {
 	reads.Queued(ctx)
-	if err := ctx.Err(); err != nil {
-		return err //nolint:wrapcheck // there was no write
+	if ctx.Err() != nil {
+		return errNoTime
 	}
 	if places.Acquire(ctx, 1) != nil {
 		return ErrBusy

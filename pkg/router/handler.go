@@ -76,7 +76,7 @@ func (h *half) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		closeConnection(w, req)
 	}
 	if err == nil {
-		if resp, err = finish(resp, about.uid, h.phase, !held.isChosen); err != nil {
+		if resp, err = finish(resp, about.uid, h.phase, h.router.isComponent(ar.UserInfo)); err != nil {
 			held.release()
 		}
 	}

@@ -165,8 +165,8 @@ func (a *Account) change(ctx context.Context, f func(*quotav1alpha1.FleetAllowan
 	})
 }
 
-// repeat repeats an attempt as long as it returns true, because another writer interfered. Users choose how many requests other
-// replicas and clusters have to charge.
+// repeat repeats an attempt as long as it returns true, because another writer interfered, or what it wrote has to be read again.
+// Users choose how many requests other replicas and clusters have to charge.
 func (a *Account) repeat(ctx context.Context, attempt func() (again bool, err error)) error {
 	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 10, Cap: 250 * time.Millisecond}
 	for {

@@ -44,9 +44,13 @@ func TestAnObjectThatCannotBeRead(t *testing.T) {
 			t.Fatalf("Got %d demands and the error %v", len(rest), err)
 		}
 	}
-	for range 2 {
-		if err := replica.Recount(t.Context()); err != nil {
+	for _, looks := range []bool{false, true} {
+		waits := false
+		if err := replica.Recount(reads.WithQueued(reads.NewContext(t.Context(), reads.Detached(nil)), func() { waits = true })); err != nil {
 			t.Fatal(err)
+		}
+		if waits != looks {
+			t.Errorf("Got that a request waits for lookups: %t, want %t: users choose how many there are", waits, looks)
 		}
 		now = now.Add(2 * time.Minute)
 	}

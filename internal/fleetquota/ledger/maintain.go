@@ -54,6 +54,8 @@ func (a *Account) dead(ctx context.Context, account *quotav1alpha1.FleetAllowanc
 		if !ok || a.Now().Sub(since) < a.PendingTimeout {
 			continue
 		}
+		// Users choose how many there are, and the lookups may take all of the time of a request.
+		reads.Queued(ctx)
 		uid, version, err := a.workloads.Stored(ctx, p)
 		if errors.Is(err, reads.ErrHeld) {
 			// Users may choose how large it is. It must not keep the others charged.

@@ -281,23 +281,26 @@ func TestTheBackgroundChangesOnePod(t *testing.T) {
 	})
 }
 
-// TestAPodIsNotAskedAboutForEver has a pod that cannot be marked. It is asked about again until its longest wait is over.
+// TestAPodIsNotAskedAboutForEver has a pod that cannot be marked. It is asked about again until its longest wait is over, but only
+// once if it has no record.
 func TestAPodIsNotAskedAboutForEver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		since time.Duration
 		done  bool
-	}{"open": {time.Minute, false}, "expired": {time.Hour, true}} {
+	}{"open": {time.Minute, false}, "expired": {time.Hour, true}, "without a record": {0, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hanging{}
 				p := newHanging(t, h)
 				pod := hangingPod("db-0")
-				pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "` + time.Now().Add(-tc.since).UTC().Format(time.RFC3339) + `"}}`}
+				if tc.since > 0 {
+					pod.Annotations = map[string]string{"deletion.postern.dev/waiting": `{"ready": {"since": "` + time.Now().Add(-tc.since).UTC().Format(time.RFC3339) + `"}}`}
+				}
 				pod.Status.Conditions = []corev1.PodCondition{{Type: "example.com/ready", Status: corev1.ConditionTrue}}
 				p.keeper.client = &stored{h, pod}
 				start := time.Now()
 				done, _, err := p.keeper.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID})
-				if done != tc.done || !errors.Is(err, context.DeadlineExceeded) || h.sent.Load() != 1 {
+				if done != tc.done || (tc.since > 0) != errors.Is(err, context.DeadlineExceeded) || h.sent.Load() != 1 {
 					t.Errorf("Got %t and %v after %d changes, want that the pod is forgotten: %t", done, err, h.sent.Load(), tc.done)
 				}
 				if got := time.Since(start); got >= 10*time.Second {

@@ -23,7 +23,8 @@ import (
 const (
 	// conflicts is how often a write is repeated. The kubelet writes the status of a pod at any time.
 	conflicts = 5
-	// maxPatching is how many pods are changed at a time for requests. One more is changed in the background.
+	// maxPatching is how many pods are changed at a time before the gates are asked for requests, and how many with the answers.
+	// In the background it is one each.
 	maxPatching = 2
 	// writeTimeout bounds the time of a write, also of one in the background, or for a request with more than the default
 	// time-out, so that it does not keep others for longer.

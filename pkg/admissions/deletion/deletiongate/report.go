@@ -56,7 +56,7 @@ func newReporter(d admit.Deps) (*reporter, error) {
 		}, []string{"gate", "action", "result"}),
 		pods: metrics.NewGauge(&metrics.GaugeOpts{
 			Namespace: "postern", Subsystem: "deletion_gate", Name: "waiting_pods",
-			Help: "Pods whose deletion this replica refused and that still wait, without those whose record cannot be written.", StabilityLevel: metrics.ALPHA,
+			Help: "Pods whose deletion this replica refused and whose gates it asks again.", StabilityLevel: metrics.ALPHA,
 		}),
 	}
 	if d.Metrics == nil {

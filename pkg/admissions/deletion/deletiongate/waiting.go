@@ -125,7 +125,9 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 	}
 	v, err := w.keeper.ask(ctx, w.keeper.background, pod, gates, asker{})
 	if err != nil || len(v.waits) > 0 {
-		return errors.Is(err, errGone), gates, err
+		// A record that cannot be written is not tried again on our own account: such pods would keep others waiting.
+		never := v.unwritten != nil && len(recordOf(pod)) == 0
+		return never || errors.Is(err, errGone), gates, err
 	}
 	written := false
 	_, err = w.keeper.write(ctx, w.keeper.background.Then, v.pod, func(r entries) bool {
