@@ -172,6 +172,10 @@ func TestAPodWithARecordIsAskedAboutAgain(t *testing.T) {
 		if got := len(p.keeper.waiting.pods); got != 1 {
 			t.Errorf("Got %d pods that are asked about again, want 1", got)
 		}
+		p.keeper.client = &stored{h, pod}
+		if done, _, err := p.keeper.waiting.isOpen(t.Context(), key{"shop", "db-0", pod.UID}); done {
+			t.Errorf("Got %t and %v, want that the pod is asked about again", done, err)
+		}
 	})
 }
 
