@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
@@ -70,12 +68,7 @@ func TestNamespaceIsMade(t *testing.T) {
 	}
 	hangAtNamespaces(t, c)
 	// What a controller creates fails open where Postern fails.
-	config := c.Config(t, controlplane.Admin)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:masters"}}
-	controller, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	controller := c.As(t, "system:serviceaccount:kube-system:replicaset-controller", "system:masters")
 	e2e.Eventually(t, settleBound, "what is created in a namespace that is not made in time is denied", func(ctx context.Context) error {
 		tries++
 		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}

@@ -101,6 +101,18 @@ func (c *Cluster) Client(tb testing.TB, u controlplane.User) kubernetes.Interfac
 	return client
 }
 
+// As returns a typed client of a user that has no kubeconfig.
+func (c *Cluster) As(tb testing.TB, user string, groups ...string) kubernetes.Interface {
+	tb.Helper()
+	config := c.Config(tb, controlplane.Admin)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return client
+}
+
 // Dynamic returns a dynamic client of a user.
 func (c *Cluster) Dynamic(tb testing.TB, u controlplane.User) dynamic.Interface {
 	tb.Helper()

@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/internal/ring"
 	deletionv1alpha1 "github.com/postern-dev/postern/pkg/apis/deletion/v1alpha1"
@@ -743,13 +742,7 @@ func (g *gates) checkCollection(t *testing.T) {
 		t.Errorf("Got a Retry-After of %d seconds, %t, want 1", seconds, ok)
 	}
 	// The client library would keep a worker of a controller.
-	config := g.Config(t, controlplane.Admin)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:job-controller", Groups: []string{"system:masters"}}
-	controller, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = removeAs(controller)
+	err = removeAs(g.As(t, "system:serviceaccount:kube-system:job-controller", "system:masters"))
 	isHeld(t, "A collection, to a controller", err, `pods "held-1" may not be deleted yet`)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		t.Errorf("Got a Retry-After of %d seconds for a controller, want none", seconds)

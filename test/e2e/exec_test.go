@@ -44,13 +44,7 @@ func connections(t *testing.T, c *e2e.Cluster, namespace string) []connection {
 		for method, verbs := range map[string][]string{http.MethodGet: {"get", "create"}, http.MethodPost: {"create"}} {
 			user := subresource + "-" + verbs[0]
 			grant(t, c, namespace, user, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/" + subresource}, Verbs: verbs})
-			config := c.Config(t, controlplane.Admin)
-			config.Impersonate.UserName = user
-			client, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, connection{subresource, method, client})
+			out = append(out, connection{subresource, method, c.As(t, user)})
 		}
 	}
 	return out

@@ -97,12 +97,7 @@ func TestManyCallsOfAUser(t *testing.T) {
 	p := startOwnership(t, c, flooded)
 	mayFinalizeAll(t, c, quiet, "bob")
 	mayFinalizeAll(t, c, "", string(controlplane.Alice))
-	config := c.Config(t, controlplane.Admin)
-	config.Impersonate.UserName = "bob"
-	bob, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob := c.As(t, "bob")
 	alice := c.Client(t, controlplane.Alice)
 	inNamespace := func(client kubernetes.Interface, ns, name string, owners int) error {
 		_, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: ownedBy(name, owners)}, dryRun())

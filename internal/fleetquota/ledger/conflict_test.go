@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/internal/fleetquota/ledger"
 	"github.com/postern-dev/postern/internal/reads"
@@ -38,10 +37,7 @@ func TestOtherWritersAreWaitedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			replica := ledger.NewAccount(quotaName, &contested[*quotav1alpha1.FleetAllowance]{s.Get, s.Update, tc.replicas},
-				&contested[*quotav1alpha1.FleetQuota]{s.hub.Get, s.hub.Update, tc.clusters}, s, ledger.Options{
-					Cluster: s.name, Step: 0.1, Heartbeat: 30 * time.Second, PendingTimeout: time.Hour, Now: time.Now,
-					Pause: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-				})
+				&contested[*quotav1alpha1.FleetQuota]{s.hub.Get, s.hub.Update, tc.clusters}, s, s.options())
 			waits := false
 			ctx := reads.WithQueued(reads.NewContext(t.Context(), reads.Detached(nil)), func() { waits = true })
 			rest, _, err := replica.Decide(ctx, []*ledger.Demand{{

@@ -31,10 +31,9 @@ func (u unread) Stored(_ context.Context, p *quotav1alpha1.Pending) (types.UID, 
 // another one cannot be looked up.
 func TestAnObjectThatCannotBeRead(t *testing.T) {
 	s, now := siteOf(hubOf(), "east"), time.Now()
-	replica := ledger.NewAccount(quotaName, s, s.hub, unread{s, "one"}, ledger.Options{
-		Cluster: s.name, Step: 0.1, Heartbeat: 30 * time.Second, PendingTimeout: time.Minute, Now: func() time.Time { return now },
-		Pause: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-	})
+	options := s.options()
+	options.PendingTimeout, options.Now = time.Minute, func() time.Time { return now }
+	replica := ledger.NewAccount(quotaName, s, s.hub, unread{s, "one"}, options)
 	for _, uid := range []types.UID{"one", "two"} {
 		demand := &ledger.Demand{Pending: quotav1alpha1.Pending{Request: uid + "@1", Resource: "jobs", UID: uid, Usage: cpus(1)}}
 		if err := replica.Claim(t.Context(), []*ledger.Demand{demand}); err != nil {

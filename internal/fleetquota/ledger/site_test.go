@@ -36,10 +36,14 @@ func siteOf(h *memory, name string) *site {
 
 // boot returns another replica.
 func (s *site) boot() *ledger.Account {
-	return ledger.NewAccount(quotaName, s, s.hub, s, ledger.Options{
+	return ledger.NewAccount(quotaName, s, s.hub, s, s.options())
+}
+
+func (s *site) options() ledger.Options {
+	return ledger.Options{
 		Cluster: s.name, Step: 0.1, Heartbeat: 30 * time.Second, PendingTimeout: time.Hour, Now: time.Now,
 		Pause: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-	})
+	}
 }
 
 // Get implements ledger.Local.

@@ -88,7 +88,6 @@ func (v verdict) text() string {
 // errGone.
 func (k *keeper) ask(ctx context.Context, in *writes.Limit, pod *corev1.Pod, gates []*gate, by asker) (verdict, error) {
 	if v, ok := k.expired(pod, gates); ok {
-		v.pod = pod
 		return v, nil
 	}
 	now, mine := k.clock.Now(), map[string]bool{}

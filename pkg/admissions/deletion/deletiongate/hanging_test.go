@@ -194,15 +194,15 @@ func (w *writable) Patch(_ context.Context, _ string, _ types.PatchType, patch [
 	return w.pod.DeepCopy(), err
 }
 
+// answering is a backend whose gate is open. It is called before it answers.
+type answering func()
+
 // RoundTrip implements http.RoundTripper.
 func (f answering) RoundTrip(*http.Request) (*http.Response, error) {
 	f()
 	const open = `{"apiVersion": "deletion.postern.dev/v1alpha1", "kind": "DeletionReview", "response": {"uid": "db-0", "ready": true}}`
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(open))}, nil
 }
-
-// answering is a backend whose gate is open. It is called before it answers.
-type answering func()
 
 // TestOthersDoNotKeepARecordWaiting has the limits be full to which the changes of a record are not subject: those of the
 // background for a request, and the other way round, and that of first changes for the others. A change that is not made in time

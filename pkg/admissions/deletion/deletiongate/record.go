@@ -186,7 +186,7 @@ func (k *keeper) expired(pod *corev1.Pod, gates []*gate) (verdict, bool) {
 	if slices.ContainsFunc(passes, func(o outcome) bool { return o.result == resultWaiting }) {
 		return verdict{}, false
 	}
-	return verdict{passes: passes}, true
+	return verdict{pod: pod, passes: passes}, true
 }
 
 // claim changes the record so that this process has to send Prepare for the gates that it returns in mine: those without

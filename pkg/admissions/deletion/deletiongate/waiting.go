@@ -137,9 +137,9 @@ func (w *waiting) isOpen(ctx context.Context, id key) (bool, []*gate, error) {
 	if err == nil && written {
 		w.keeper.reporter.open(pod, v.passes)
 	}
-	// A mark that cannot be written must not be tried for ever.
-	_, expired := w.keeper.expired(pod, gates)
 	if err != nil && !errors.Is(err, errGone) {
+		// A mark that cannot be written must not be tried for ever.
+		_, expired := w.keeper.expired(pod, gates)
 		return expired, gates, fmt.Errorf("marking the pod: %w", err)
 	}
 	return true, gates, nil
