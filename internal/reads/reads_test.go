@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/internal/reads"
@@ -193,6 +195,35 @@ func TestJSON(t *testing.T) {
 	}
 	// An empty map and its place take 64 bytes.
 	if least, most := int64(100_000*(12+96)), int64(100_000*(12+96)+10_000); a.held < least || a.held > most {
+		t.Errorf("It held %d bytes, want %d to %d", a.held, least, most)
+	}
+}
+
+// TestMetadata covers the answer for an object whose content is not read.
+func TestMetadata(t *testing.T) {
+	const labels = 10_000
+	partial := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{}},
+	}
+	for i := range labels {
+		partial.Labels[strconv.Itoa(labels+i)] = ""
+	}
+	var text bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(partial, &text); err != nil {
+		t.Fatal(err)
+	}
+	client, err := metadata.NewForConfig((&server{text: text.Bytes(), contentType: runtime.ContentTypeProtobuf}).config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &purse{}
+	pods := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	if got, err := pods.Namespace("shop").Get(reads.NewContext(t.Context(), a), "a", metav1.GetOptions{}); err != nil || len(got.Labels) != labels {
+		t.Fatalf("Got %v and the error %v", got, err)
+	}
+	// A label has 11 bytes of protobuf, and 5 bytes of text and two strings in a map.
+	if least, most := int64(labels*(4*11+37)), int64(labels*11*32); a.held < least || a.held > most {
 		t.Errorf("It held %d bytes, want %d to %d", a.held, least, most)
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -195,7 +197,11 @@ func memoryOfProtobuf(text []byte) (n int64, isList bool) {
 		// Decoding fails too.
 		return 0, false
 	}
-	t := scheme.Scheme.AllKnownTypes()[schema.FromAPIVersionAndKind(u.APIVersion, u.Kind)]
+	gvk := schema.FromAPIVersionAndKind(u.APIVersion, u.Kind)
+	t := scheme.Scheme.AllKnownTypes()[gvk]
+	if gvk == metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata") {
+		t = reflect.TypeFor[metav1.PartialObjectMetadata]()
+	}
 	if t == nil {
 		return footprint.BytesPerProtobuf * int64(len(u.Raw)), false
 	}

@@ -19,6 +19,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admit"
@@ -190,7 +191,7 @@ func depsWith(t *testing.T, on gates) admit.Deps {
 	client, dyn := fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 	custom := dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0)
 	return admit.Deps{
-		Client: client, Dynamic: dyn, Informers: informers.NewSharedInformerFactory(client, 0),
+		Client: client, Dynamic: dyn, Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()), Informers: informers.NewSharedInformerFactory(client, 0),
 		CustomInformers: custom, OptionalInformers: custom, RESTMapper: meta.NewDefaultRESTMapper(nil),
 		Authorize: func(context.Context, authorizationv1.SubjectAccessReviewSpec) (admit.Decision, error) {
 			return admit.Decision{}, nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
@@ -75,6 +76,8 @@ type Deps struct {
 	Client kubernetes.Interface
 	// Dynamic calls the API server for resources without a type in k8s.io/api.
 	Dynamic dynamic.Interface
+	// Metadata reads only the metadata of objects, whose content users may have made large.
+	Metadata metadata.Interface
 	// Informers cache the resources of k8s.io/api. Informers that New requests are synced before the first admission
 	// request. Cached objects are read-only and have no managed fields. A
 	// ServiceAccount that takes more than 8 KiB of memory has the annotation TooLarge instead of its content; use Lookup.

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/postern-dev/postern/internal/ring"
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -102,6 +103,29 @@ func TestFleetQuotaIsEnforced(t *testing.T) {
 		t.Fatal(err)
 	}
 	e2e.Eventually(t, fleetBound, "what was deleted is available", create(2, "after"))
+	// A creation of the same name is charged, because the API server finds out later that there is one.
+	if err := create(2, "after")(t.Context()); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("The same name again: got %v, want that it exists", err)
+	}
+	if n, err := east.pending(t.Context()); err != nil || n == 0 {
+		t.Errorf("Got %d entries and the error %v, want that of the request that stored nothing", n, err)
+	}
+	e2e.Eventually(t, fleetBound, "the entry of the request that stored nothing ends", func(ctx context.Context) error {
+		if n, err := east.pending(ctx); err != nil || n > 0 {
+			return fmt.Errorf("got %d entries: %w", n, err)
+		}
+		return nil
+	})
+}
+
+// pending returns the number of entries in the account of the cluster.
+func (m *member) pending(ctx context.Context) (int, error) {
+	account, err := m.dynamic.Resource(quotav1alpha1.Allowances()).Get(ctx, "cpus", metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	entries, _, err := unstructured.NestedSlice(account.Object, "status", "pending")
+	return len(entries), err
 }
 
 // startFleet starts a hub and clusters of these names.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -28,8 +29,9 @@ const (
 
 // cluster holds the clients of the API server.
 type cluster struct {
-	client  kubernetes.Interface
-	dynamic dynamic.Interface
+	client   kubernetes.Interface
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
 }
 
 func newCluster(kubeconfig string) (*cluster, error) {
@@ -58,7 +60,11 @@ func newClients(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	return &cluster{client, dyn}, nil
+	meta, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return &cluster{client, dyn, meta}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -142,6 +142,7 @@ func (p *process) deps() admit.Deps {
 		Flags:             flags,
 		Client:            p.cluster.client,
 		Dynamic:           p.cluster.dynamic,
+		Metadata:          p.cluster.metadata,
 		Informers:         p.informers,
 		CustomInformers:   p.custom,
 		OptionalInformers: p.optional,

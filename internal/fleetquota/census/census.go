@@ -12,6 +12,7 @@ import (
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/dynamic"
 	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -27,6 +28,7 @@ type Census struct {
 	namespaces corev1listers.NamespaceLister
 	spaces     cache.SharedIndexInformer
 	client     dynamic.Interface
+	metadata   metadata.Interface
 	clock      clock.PassiveClock
 	caches     map[schema.GroupResource]cache.SharedIndexInformer
 }
@@ -34,7 +36,7 @@ type Census struct {
 // New requests an informer for each kind. A custom kind whose definition is missing has an empty cache.
 func New(d admit.Deps, kinds *workload.Kinds) (*Census, error) {
 	c := &Census{
-		kinds: kinds, client: d.Dynamic, clock: d.Clock,
+		kinds: kinds, client: d.Dynamic, metadata: d.Metadata, clock: d.Clock,
 		namespaces: d.Informers.Core().V1().Namespaces().Lister(), spaces: d.Informers.Core().V1().Namespaces().Informer(),
 		caches: map[schema.GroupResource]cache.SharedIndexInformer{},
 	}

@@ -18,6 +18,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
 	testingclock "k8s.io/utils/clock/testing"
@@ -284,5 +285,49 @@ func TestOwnerOfAnImpossibleName(t *testing.T) {
 		if keeps, err := c.Keeps(t.Context(), kind, "shop", owner); keeps || err != nil {
 			t.Errorf("%.10q: got keeps %t, %v, want neither", name, keeps, err)
 		}
+	}
+}
+
+// TestStored covers the lookup of an object of which only the metadata is read.
+func TestStored(t *testing.T) {
+	scheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	parts := metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "u", ResourceVersion: "7"},
+	})
+	failing := errors.New("the API server is away")
+	parts.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, failing })
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	clock := testingclock.NewFakeClock(time.Now())
+	c, err := census.New(admit.Deps{
+		Clock: clock, Dynamic: client, Metadata: parts, CustomInformers: factory, OptionalInformers: factory,
+		Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0),
+	}, workload.New(workload.Settings{}, featuregate.NewFeatureGate(), clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		group, resource, name string
+		uid                   types.UID
+		version               string
+		err                   error
+	}{
+		{"batch", "jobs", "a", "u", "7", nil},
+		{"batch", "jobs", "b", "", "", nil},
+		{"batch", "jobs", "", "", "", nil},
+		{"", "pods", "a", "", "", failing},
+		{"", "pods", "a/b", "", "", nil},
+	} {
+		p := &quotav1alpha1.Pending{Group: test.group, Version: "v1", Resource: test.resource, Namespace: "shop", Name: test.name}
+		if uid, version, err := c.Stored(t.Context(), p); uid != test.uid || version != test.version || !errors.Is(err, test.err) {
+			t.Errorf("%s %q: got UID %q, version %q and the error %v", test.resource, test.name, uid, version, err)
+		}
+	}
+	if calls := client.Actions(); len(calls) > 0 {
+		t.Errorf("Got the calls %v for whole objects", calls)
 	}
 }

@@ -106,15 +106,18 @@ func (c *Census) Live(ctx context.Context, kind *workload.Kind, namespace, name 
 
 // Stored implements ledger.Workloads.
 func (c *Census) Stored(ctx context.Context, p *quotav1alpha1.Pending) (types.UID, string, error) {
-	gvr := schema.GroupVersionResource{Group: p.Group, Version: p.Version, Resource: p.Resource}
-	if p.Name == "" {
+	if !names.CanExist(p.Name) {
 		return "", "", nil
 	}
 	ctx, end := reads.Scope(ctx)
 	defer end()
-	u, err := c.Live(ctx, &workload.Kind{GroupVersionResource: gvr}, p.Namespace, p.Name)
-	if err != nil || u == nil {
-		return "", "", err
+	gvr := schema.GroupVersionResource{Group: p.Group, Version: p.Version, Resource: p.Resource}
+	found, err := c.metadata.Resource(gvr).Namespace(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", "", nil
 	}
-	return u.GetUID(), u.GetResourceVersion(), nil
+	if err != nil {
+		return "", "", fmt.Errorf("reading the metadata of %s %s/%s: %w", p.Resource, p.Namespace, p.Name, err)
+	}
+	return found.UID, found.ResourceVersion, nil
 }

@@ -37,8 +37,8 @@ type Account struct {
 	known *quotav1alpha1.FleetAllowance
 	// offered is the newest allowance that this replica has read from the hub.
 	offered *offer
-	// seen is when this replica first saw an entry of the account.
-	seen map[types.UID]time.Time
+	// seen is what this replica knows of the entries of the account, by request.
+	seen map[types.UID]sighting
 	// away is the error of the last call to the hub, and since is when calls began to fail.
 	away  error
 	since time.Time
@@ -53,7 +53,7 @@ type Account struct {
 
 // NewAccount returns the account of the quota with a name.
 func NewAccount(name string, local Local, hub Hub, workloads Workloads, o Options) *Account {
-	return &Account{Options: o, name: name, local: local, hub: hub, workloads: workloads, seen: map[types.UID]time.Time{}}
+	return &Account{Options: o, name: name, local: local, hub: hub, workloads: workloads, seen: map[types.UID]sighting{}}
 }
 
 // Decide charges demands. It returns the demands that do not fit, and the reason: a ShortError, an AwayError or ErrUncounted.

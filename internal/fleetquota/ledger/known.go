@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,13 +29,15 @@ func (a *Account) remember(read *quotav1alpha1.FleetAllowance) {
 		return
 	}
 	a.known = read
-	now := a.Now()
-	seen := make(map[types.UID]time.Time, len(read.Status.Pending))
+	due := a.Now().Add(a.PendingTimeout)
+	seen := make(map[types.UID]sighting, len(read.Status.Pending))
 	for i := range read.Status.Pending {
 		request := read.Status.Pending[i].Request
-		if seen[request] = now; !a.seen[request].IsZero() {
-			seen[request] = a.seen[request]
+		s, ok := a.seen[request]
+		if !ok {
+			s.due = due
 		}
+		seen[request] = s
 	}
 	a.seen = seen
 }

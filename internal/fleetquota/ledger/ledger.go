@@ -34,7 +34,7 @@ type Workloads interface {
 	// returns false if the caches are not synced.
 	Count(spec *quotav1alpha1.FleetAllowanceSpec, asked map[types.UID]bool) (Count, bool)
 	// Stored returns the UID and the resource version of an object in the API server, not in a cache. The UID of an
-	// object that does not exist is empty.
+	// object that does not exist is empty. No decision waits for Stored.
 	Stored(ctx context.Context, p *quotav1alpha1.Pending) (types.UID, string, error)
 }
 

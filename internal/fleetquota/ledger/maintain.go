@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,25 +9,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/postern-dev/postern/internal/reads"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// Recount replaces what is counted by what the caches have. See recount.
+// Recount replaces what is counted by what the caches have, and removes the entries of requests that LookUp found to be dead.
+// See recount.
 func (a *Account) Recount(ctx context.Context) error {
-	known, _ := a.recall()
-	if known == nil {
-		var err error
-		if known, err = a.local.Get(ctx, a.name); err != nil {
-			return fmt.Errorf("reading the account of fleet quota %s: %w", a.name, err)
-		}
-		a.remember(known)
-	}
-	dead, err := a.dead(ctx, known)
-	if err != nil {
-		return err
-	}
-	err = a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
+	dead := a.dead()
+	err := a.change(ctx, func(next *quotav1alpha1.FleetAllowance) bool {
 		asked := make(map[types.UID]bool, len(next.Status.Pending))
 		for i := range next.Status.Pending {
 			asked[next.Status.Pending[i].UID] = true
@@ -41,34 +29,6 @@ func (a *Account) Recount(ctx context.Context) error {
 		return fmt.Errorf("counting for fleet quota %s: %w", a.name, err)
 	}
 	return nil
-}
-
-// dead returns the requests that the API server has not stored, and cannot store any more because they are too old.
-func (a *Account) dead(ctx context.Context, account *quotav1alpha1.FleetAllowance) (map[types.UID]bool, error) {
-	dead := map[types.UID]bool{}
-	for i := range account.Status.Pending {
-		p := &account.Status.Pending[i]
-		a.mu.Lock()
-		since, ok := a.seen[p.Request]
-		a.mu.Unlock()
-		if !ok || a.Now().Sub(since) < a.PendingTimeout {
-			continue
-		}
-		// Users choose how many there are, and the lookups may take all of the time of a request.
-		reads.Queued(ctx)
-		uid, version, err := a.workloads.Stored(ctx, p)
-		if errors.Is(err, reads.ErrHeld) {
-			// Users may choose how large it is. It must not keep the others charged.
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("looking for %s %s/%s: %w", p.Resource, p.Namespace, p.Name, err)
-		}
-		// An object that was stored after all will be in the caches.
-		stored := uid != "" && uid == p.UID && (p.From == "" || version != p.From)
-		dead[p.Request] = !stored
-	}
-	return dead, nil
 }
 
 // Maintain brings the account and the hub together: it reports, claims what is used beyond the allowance, and returns

@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/metrics"
@@ -62,9 +64,11 @@ type CallError struct {
 
 // Environment is the cluster that a case describes.
 type Environment struct {
-	// Client and Dynamic have the objects of the case. Their calls fail as the case requires.
-	Client  *fake.Clientset
-	Dynamic *dynamicfake.FakeDynamicClient
+	// Client, Dynamic and Metadata have the objects of the case. Their calls fail as the case requires. A change of one of them
+	// is not seen by the others.
+	Client   *fake.Clientset
+	Dynamic  *dynamicfake.FakeDynamicClient
+	Metadata *metadatafake.FakeMetadataClient
 	// Informers use Client, and CustomInformers use Dynamic. The caller starts them.
 	Informers       informers.SharedInformerFactory
 	CustomInformers dynamicinformer.DynamicSharedInformerFactory
@@ -86,12 +90,17 @@ type Environment struct {
 // Environment returns the cluster of the case. The caller closes it.
 func (c *Case) Environment() (*Environment, error) {
 	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
-	var typed, custom []runtime.Object
+	var typed, custom, parts []runtime.Object
 	for i, raw := range c.Cluster {
 		obj, err := decodeStrictly(raw)
 		if err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
+		part := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(raw, part); err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+		parts = append(parts, part)
 		if _, ok := obj.(*unstructured.Unstructured); ok {
 			custom = append(custom, obj)
 			continue
@@ -106,12 +115,18 @@ func (c *Case) Environment() (*Environment, error) {
 	lists := customKinds()
 	maps.Copy(lists, workloads())
 	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, custom...)
+	partScheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(partScheme); err != nil {
+		return nil, fmt.Errorf("adding the type of metadata: %w", err)
+	}
+	e.Metadata = metadatafake.NewSimpleMetadataClient(partScheme, parts...)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
 	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
 	for _, f := range c.Errors {
 		e.Client.PrependReactor(f.Verb, f.Resource, f.react)
 		e.Dynamic.PrependReactor(f.Verb, f.Resource, f.react)
+		e.Metadata.PrependReactor(f.Verb, f.Resource, f.react)
 	}
 	if c.Backend != nil {
 		var err error
@@ -174,7 +189,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 		return admit.Deps{}, fmt.Errorf("features: %w", err)
 	}
 	return admit.Deps{
-		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Informers: e.Informers, CustomInformers: e.CustomInformers,
+		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Metadata: e.Metadata, Informers: e.Informers, CustomInformers: e.CustomInformers,
 		OptionalInformers: e.CustomInformers, RESTMapper: e.Mapper,
 		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock, Timeout: 10 * time.Second, Namespace: "postern-system",
 		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) },
@@ -243,7 +258,7 @@ func (f CallError) react(action clienttesting.Action) (bool, runtime.Object, err
 
 // Actions returns the calls so far.
 func (e *Environment) Actions() []clienttesting.Action {
-	return slices.Concat(e.Client.Actions(), e.Dynamic.Actions())
+	return slices.Concat(e.Client.Actions(), e.Dynamic.Actions(), e.Metadata.Actions())
 }
 
 // Writes returns the calls so far that changed something, without those that the
@@ -258,4 +273,5 @@ func (e *Environment) Writes() ([]Write, error) {
 func (e *Environment) ClearActions() {
 	e.Client.ClearActions()
 	e.Dynamic.ClearActions()
+	e.Metadata.ClearActions()
 }

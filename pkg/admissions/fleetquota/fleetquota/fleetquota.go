@@ -72,6 +72,7 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	if d.Go != nil {
 		d.Go(p.ledgers.syncHub)
 		d.Go(p.ledgers.recount)
+		d.Go(p.ledgers.lookUp)
 	}
 	return admit.Handler{Validate: p.validate, Rules: rules(custom)}, nil
 }

@@ -2,6 +2,7 @@ package fleetquota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,18 +16,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/fleetquota/census"
 	"github.com/postern-dev/postern/internal/fleetquota/ledger"
 	"github.com/postern-dev/postern/internal/fleetquota/store"
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
 
-// recountInterval is the time between two counts of the caches.
-const recountInterval = time.Second
+const (
+	// recountInterval is the time between two counts of the caches.
+	recountInterval = time.Second
+	// lookupInterval is the time between two rounds of lookups of old requests.
+	lookupInterval = time.Second
+	// maxLookups bounds the lookups of a round for one quota, so that the next quota does not wait for thousands.
+	maxLookups = 200
+	// lookupsAtATime is how many lookups are sent at a time, and lookupTimeout how long one may take.
+	lookupsAtATime = 8
+	lookupTimeout  = 10 * time.Second
+)
 
 // ledgers are the accounts of all quotas of the cluster.
 type ledgers struct {
@@ -127,6 +139,30 @@ func (l *ledgers) recountOnce(ctx context.Context) {
 	for _, b := range l.all() {
 		if err := b.account.Recount(ctx); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Could not count workloads", "quota", b.account.Name())
+		}
+	}
+}
+
+// lookUp finds out again and again which old requests have stored nothing.
+func (l *ledgers) lookUp(ctx context.Context) {
+	wait.JitterUntilWithContext(ctx, l.lookUpOnce, lookupInterval/2, 2, true)
+}
+
+func (l *ledgers) lookUpOnce(ctx context.Context) {
+	for _, b := range l.all() {
+		overdue := b.account.Overdue(maxLookups)
+		errs := make([]error, len(overdue))
+		workqueue.ParallelizeUntil(ctx, lookupsAtATime, len(overdue), func(i int) {
+			ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+			defer cancel()
+			errs[i] = b.account.LookUp(ctx, &overdue[i])
+		})
+		for _, err := range errs {
+			// Users may choose how large the metadata of an object is.
+			if err != nil && !errors.Is(err, reads.ErrHeld) && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Could not look up an old request, which stays charged", "quota", b.account.Name())
+				break
+			}
 		}
 	}
 }
