@@ -108,8 +108,34 @@ func TestLookUp(t *testing.T) {
 	if _, left := l.round(t, 10); len(left) > 0 {
 		t.Errorf("Got the entries %v", left)
 	}
-	if err := l.replica.LookUp(t.Context(), &l.demand("gone", "").Pending); err != nil {
-		t.Errorf("Got the error %v for an entry that is gone", err)
+}
+
+// TestLookUpOnce covers an entry that is known to be dead, which is not looked up again before a count removes it, and an entry
+// that another replica removed meanwhile: if its request is charged again, nothing is known of it.
+func TestLookUpOnce(t *testing.T) {
+	l := libraryOf(t, "gone")
+	l.now = l.now.Add(time.Minute)
+	for want := 1; want >= 0; want-- {
+		overdue := l.replica.Overdue(10)
+		if len(overdue) != want {
+			t.Errorf("Got %d overdue entries, want %d", len(overdue), want)
+		}
+		for _, p := range overdue {
+			if err := l.replica.LookUp(t.Context(), &p); err != nil {
+				t.Error(err)
+			}
+		}
+		l.now = l.now.Add(time.Hour)
+	}
+	again := l.demand("again", "")
+	if err := l.replica.LookUp(t.Context(), &again.Pending); err != nil {
+		t.Error(err)
+	}
+	if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{again}); err != nil || len(rest) > 0 {
+		t.Fatalf("Got %d demands and the error %v", len(rest), err)
+	}
+	if _, left := l.round(t, 10); !slices.Equal(left, []types.UID{"again"}) {
+		t.Errorf("Got the entries %v, want that of the new request", left)
 	}
 }
 
