@@ -142,7 +142,7 @@ func TestLookUpOnce(t *testing.T) {
 // TestLookUpOfAChange covers changes: an object that still has the version that they should replace was not changed.
 func TestLookUpOfAChange(t *testing.T) {
 	l := libraryOf(t)
-	l.site.objects["unchanged"], l.site.objects["changed"] = ledger.Counted{ResourceVersion: "4"}, ledger.Counted{ResourceVersion: "4"}
+	l.objects["unchanged"], l.objects["changed"] = ledger.Counted{ResourceVersion: "4"}, ledger.Counted{ResourceVersion: "4"}
 	for _, uid := range []types.UID{"unchanged", "changed"} {
 		if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{l.demand(uid, "4")}); err != nil || len(rest) > 0 {
 			t.Fatalf("Got %d demands and the error %v", len(rest), err)
@@ -185,7 +185,7 @@ func TestDecisionsDoNotLookUp(t *testing.T) {
 	l := libraryOf(t, "gone")
 	l.now = l.now.Add(time.Hour)
 	large := l.demand("large", "")
-	large.Usage = l.site.hub.quota.Spec.Hard
+	large.Usage = l.hub.quota.Spec.Hard
 	decide := func() error {
 		_, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{large})
 		return err

@@ -220,19 +220,13 @@ func (r *replica) boot() {
 		return
 	}
 	r.every(func() time.Duration { return 2 * time.Second }, (*ledger.Account).Recount)
-	r.every(func() time.Duration { return 2 * time.Second }, lookUp)
-	r.every(func() time.Duration { return ledger.Spread(w.hub.quota, w.heartbeat/3) }, (*ledger.Account).Maintain)
-}
-
-// lookUp looks up the entries that are overdue.
-func lookUp(a *ledger.Account, ctx context.Context) error {
-	var last error
-	for _, p := range a.Overdue(50) {
-		if err := a.LookUp(ctx, &p); err != nil {
-			last = err
+	r.every(func() time.Duration { return 2 * time.Second }, func(a *ledger.Account, ctx context.Context) error {
+		for _, p := range a.Overdue(50) {
+			_ = a.LookUp(ctx, &p)
 		}
-	}
-	return last
+		return nil
+	})
+	r.every(func() time.Duration { return ledger.Spread(w.hub.quota, w.heartbeat/3) }, (*ledger.Account).Maintain)
 }
 
 // every runs a task of the account again and again.
