@@ -90,7 +90,14 @@ func (w *world) recover() {
 	}
 	w.run(w.now + 150*time.Second)
 	w.still = true
-	w.run(w.now + time.Minute)
+	end := w.now + time.Minute
+	for _, c := range w.clusters {
+		for _, r := range c.replicas {
+			// An event of a cache may be late from before.
+			end = max(end, r.told+10*time.Second)
+		}
+	}
+	w.run(end)
 	for _, c := range w.clusters {
 		if charged := amount(ledger.Charged(c.account)); w.broken == "" && charged != c.used*1000 {
 			w.broken = fmt.Sprintf("after the faults, cluster %s uses %d CPUs and is charged %dm", c.name, c.used, charged)
