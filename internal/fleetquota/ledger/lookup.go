@@ -17,9 +17,9 @@ const lookAgain = 10 * time.Second
 
 // sighting is what a replica knows of an entry.
 type sighting struct {
-	// due is when the entry is looked up: when its request can no longer be stored.
+	// due is when the entry is looked up next, and at first when its request can no longer be stored.
 	due time.Time
-	// dead is true if the request was not stored by then.
+	// dead is true if what the request should store is not there, and cannot be stored any more.
 	dead bool
 }
 

@@ -1,8 +1,8 @@
 package fleetquota
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,7 +23,6 @@ import (
 	"github.com/postern-dev/postern/internal/fleetquota/census"
 	"github.com/postern-dev/postern/internal/fleetquota/ledger"
 	"github.com/postern-dev/postern/internal/fleetquota/store"
-	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
 )
@@ -31,13 +30,12 @@ import (
 const (
 	// recountInterval is the time between two counts of the caches.
 	recountInterval = time.Second
-	// lookupInterval is the time between two rounds of lookups of old requests.
+	// lookupInterval is the time between two rounds of lookups of old requests, and lookupTimeout is how long a round may take.
 	lookupInterval = time.Second
-	// maxLookups bounds the lookups of a round for one quota, so that the next quota does not wait for thousands.
-	maxLookups = 200
-	// lookupsAtATime is how many lookups are sent at a time, and lookupTimeout how long one may take.
-	lookupsAtATime = 8
 	lookupTimeout  = 10 * time.Second
+	// maxLookups is how many old requests of a quota are looked up in a round, lookupsAtATime of them at a time.
+	maxLookups     = 200
+	lookupsAtATime = 4
 )
 
 // ledgers are the accounts of all quotas of the cluster.
@@ -149,22 +147,23 @@ func (l *ledgers) lookUp(ctx context.Context) {
 }
 
 func (l *ledgers) lookUpOnce(ctx context.Context) {
+	round, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	var quotas sync.WaitGroup
 	for _, b := range l.all() {
-		overdue := b.account.Overdue(maxLookups)
-		errs := make([]error, len(overdue))
-		workqueue.ParallelizeUntil(ctx, lookupsAtATime, len(overdue), func(i int) {
-			ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-			defer cancel()
-			errs[i] = b.account.LookUp(ctx, &overdue[i])
-		})
-		for _, err := range errs {
-			// Users may choose how large the metadata of an object is.
-			if err != nil && !errors.Is(err, reads.ErrHeld) && ctx.Err() == nil {
+		quotas.Go(func() {
+			overdue := b.account.Overdue(maxLookups)
+			errs := make([]error, len(overdue))
+			workqueue.ParallelizeUntil(round, lookupsAtATime, len(overdue), func(i int) {
+				errs[i] = b.account.LookUp(round, &overdue[i])
+			})
+			// All of them often fail for one reason.
+			if err := cmp.Or(errs...); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Could not look up an old request, which stays charged", "quota", b.account.Name())
-				break
 			}
-		}
+		})
 	}
+	quotas.Wait()
 }
 
 // syncHub keeps the accounts and the quotas of the hub together. It begins as soon as the accounts are known: until then
