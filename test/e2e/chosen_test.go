@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
@@ -77,9 +78,14 @@ func TestNobodyChoosesAFailure(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
 	client := inProtobuf(t, c).CoreV1()
+	parts, err := metadata.NewForConfig(c.Config(t, controlplane.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, policy := range []string{"Ignore", "Fail"} {
 		t.Run(policy, func(t *testing.T) {
-			pods := client.Pods(c.Namespace(t))
+			namespace := c.Namespace(t)
+			pods := client.Pods(namespace)
 			p := c.StartPostern(t, e2e.Options{Plugins: []string{"AlwaysPullImages", "SecurityContextDeny"}, Flags: []string{"--failure-policy=" + policy}})
 			e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
 				return pullsAlways(pods.Create(ctx, pod("first"), dryRun()))
@@ -99,6 +105,11 @@ func TestNobodyChoosesAFailure(t *testing.T) {
 				if err := pullsAlways(stored, err); err != nil {
 					t.Errorf("Creating the pod %s: %.500v", name, err)
 					continue
+				}
+				// FleetQuota reads no more of the object of an old request.
+				part, err := parts.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+				if err != nil || part.UID != stored.UID || part.ResourceVersion != stored.ResourceVersion {
+					t.Errorf("Got the metadata %.500v of the pod %s and the error %.500v", part, name, err)
 				}
 				stored.Labels = map[string]string{"changed": "true"}
 				if _, err = pods.Update(t.Context(), stored, metav1.UpdateOptions{}); err != nil {

@@ -96,8 +96,8 @@ func (c *Case) Environment() (*Environment, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
-		part := &metav1.PartialObjectMetadata{}
-		if err := json.Unmarshal(raw, part); err != nil {
+		part, err := metadataOf(raw)
+		if err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
 		parts = append(parts, part)
@@ -142,6 +142,17 @@ func (c *Case) Environment() (*Environment, error) {
 
 // Close stops the backend. Informers are stopped by whoever started them.
 func (e *Environment) Close() { e.Backend.Close() }
+
+// metadataOf returns the metadata of an object as an API server does, which leaves out managed fields that it cannot read.
+func metadataOf(raw []byte) (*metav1.PartialObjectMetadata, error) {
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &u.Object); err != nil {
+		return nil, fmt.Errorf("decoding an object: %w", err)
+	}
+	part := meta.AsPartialObjectMetadata(u)
+	part.APIVersion, part.Kind = u.GetAPIVersion(), u.GetKind()
+	return part, nil
+}
 
 // asWorkload returns an object for the dynamic client, if its kind is one that plugins read with it.
 func asWorkload(raw []byte) (*unstructured.Unstructured, bool) {
