@@ -34,11 +34,17 @@ func libraryOf(t *testing.T, uids ...types.UID) *library {
 	options.PendingTimeout, options.Now = time.Minute, func() time.Time { return l.now }
 	l.replica = ledger.NewAccount(quotaName, l, l.hub, l, options)
 	for _, uid := range uids {
-		if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{l.demand(uid, "")}); err != nil || len(rest) > 0 {
-			t.Fatalf("Got %d demands and the error %v", len(rest), err)
-		}
+		l.charge(t, l.demand(uid, ""))
 	}
 	return l
+}
+
+// charge has a request admitted.
+func (l *library) charge(t *testing.T, d *ledger.Demand) {
+	t.Helper()
+	if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{d}); err != nil || len(rest) > 0 {
+		t.Fatalf("Got %d demands and the error %v", len(rest), err)
+	}
 }
 
 func (l *library) demand(uid types.UID, from string) *ledger.Demand {
@@ -131,9 +137,7 @@ func TestLookUpOnce(t *testing.T) {
 	if err := l.replica.LookUp(t.Context(), &again.Pending); err != nil {
 		t.Error(err)
 	}
-	if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{again}); err != nil || len(rest) > 0 {
-		t.Fatalf("Got %d demands and the error %v", len(rest), err)
-	}
+	l.charge(t, again)
 	if _, left := l.round(t, 10); !slices.Equal(left, []types.UID{"again"}) {
 		t.Errorf("Got the entries %v, want that of the new request", left)
 	}
@@ -144,9 +148,7 @@ func TestLookUpOfAChange(t *testing.T) {
 	l := libraryOf(t)
 	l.objects["unchanged"], l.objects["changed"] = ledger.Counted{ResourceVersion: "4"}, ledger.Counted{ResourceVersion: "4"}
 	for _, uid := range []types.UID{"unchanged", "changed"} {
-		if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{l.demand(uid, "4")}); err != nil || len(rest) > 0 {
-			t.Fatalf("Got %d demands and the error %v", len(rest), err)
-		}
+		l.charge(t, l.demand(uid, "4"))
 	}
 	l.stored = map[types.UID]string{"unchanged": "4", "changed": "5"}
 	l.now = l.now.Add(time.Minute)
@@ -166,9 +168,7 @@ func TestLookUpsAreBounded(t *testing.T) {
 		}
 	}
 	l.stored["c"] = "unreadable"
-	if rest, _, err := l.replica.Decide(t.Context(), []*ledger.Demand{l.demand("c", "")}); err != nil || len(rest) > 0 {
-		t.Fatalf("Got %d demands and the error %v", len(rest), err)
-	}
+	l.charge(t, l.demand("c", ""))
 	l.now = l.now.Add(time.Hour)
 	// Those that were looked up before have been overdue for longer.
 	for _, want := range []string{"[a b]", "[c a]", "[b a]"} {

@@ -96,7 +96,7 @@ func (c *Case) Environment() (*Environment, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
-		part, err := metadataOf(raw)
+		part, err := metadataOf(obj)
 		if err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
@@ -144,13 +144,13 @@ func (c *Case) Environment() (*Environment, error) {
 func (e *Environment) Close() { e.Backend.Close() }
 
 // metadataOf returns the metadata of an object as an API server does, which leaves out managed fields that it cannot read.
-func metadataOf(raw []byte) (*metav1.PartialObjectMetadata, error) {
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &u.Object); err != nil {
-		return nil, fmt.Errorf("decoding an object: %w", err)
+func metadataOf(obj runtime.Object) (*metav1.PartialObjectMetadata, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metadata: %w", err)
 	}
-	part := meta.AsPartialObjectMetadata(u)
-	part.APIVersion, part.Kind = u.GetAPIVersion(), u.GetKind()
+	part := meta.AsPartialObjectMetadata(m)
+	part.SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
 	return part, nil
 }
 
