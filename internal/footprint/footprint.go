@@ -110,7 +110,7 @@ func (s *scan) object(t *jsontype.Type) bool {
 		}
 	}
 	if isMap {
-		s.bytes += mapBytes + slots(members)*(sizeOf(t.Go.Key())+sizeOf(t.Go.Elem())+1)
+		s.bytes += OfMap(t.Go, members)
 	}
 	return ok && s.Leave('}')
 }
@@ -125,6 +125,11 @@ func typeOf(t *jsontype.Type, quoted rawjson.Value) *jsontype.Type {
 
 func sizeOf(t reflect.Type) int64 {
 	return int64(t.Size()) //nolint:gosec // no type is as large as that
+}
+
+// OfMap returns the memory in bytes of a map of type t with n entries, without what the entries point to.
+func OfMap(t reflect.Type, n int) int64 {
+	return mapBytes + slots(n)*(sizeOf(t.Key())+sizeOf(t.Elem())+1)
 }
 
 // slots returns how many places for entries a map of n entries has: a power of two,

@@ -1,7 +1,12 @@
 // Package heap measures memory in tests.
 package heap
 
-import "runtime"
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync/atomic"
+)
 
 // Kept returns the number of bytes that the result of make references. Nothing else in the process may allocate meanwhile.
 func Kept(make func() any) int64 {
@@ -18,4 +23,37 @@ func live() int64 {
 	runtime.GC() // Pools forget what they have after the second one.
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // no heap is as large as that
+}
+
+// Peak returns how many bytes f needs at the same time, at most: what is in use after one of the garbage collections while f
+// runs, less what was in use before. They are frequent: the result is too small by a few per cent of the heap at most. It is
+// too large by the garbage that f makes during one collection. Nothing else in the process may allocate meanwhile.
+func Peak(f func()) int64 {
+	before := live()
+	defer debug.SetGCPercent(debug.SetGCPercent(5))
+	var peak atomic.Int64
+	var done atomic.Bool
+	watch(func() bool {
+		peak.Store(max(peak.Load(), marked()))
+		return !done.Load()
+	})
+	f()
+	done.Store(true)
+	return max(0, peak.Load()-before)
+}
+
+// watch calls f after each garbage collection, until f returns false.
+func watch(f func() bool) {
+	runtime.SetFinalizer(&struct{ _ [64]byte }{}, func(any) {
+		if f() {
+			watch(f)
+		}
+	})
+}
+
+// marked returns what the last garbage collection found in use, in bytes.
+func marked() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64()) //nolint:gosec // no heap is as large as that
 }

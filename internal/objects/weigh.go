@@ -28,6 +28,15 @@ func Weigh(ar *admissionv1.AdmissionRequest) int64 {
 	return withCopy(weight(ar.Object.Raw, gvk)) + footprint.WithSpare(weight(ar.OldObject.Raw, gvk))
 }
 
+// CopyMemory returns the memory that one more copy of the object of a request takes, in bytes. It returns 0 for a small object, for
+// which Weigh is much too large.
+func CopyMemory(ar *admissionv1.AdmissionRequest) int64 {
+	if most(ar.Object.Raw) <= smallFootprint {
+		return 0
+	}
+	return footprint.Of(ar.Object.Raw, typeOf(schema.GroupVersionKind(ar.Kind)))
+}
+
 // Bound returns an upper limit of Weigh, in bytes, without decoding the review.
 func Bound(review []byte) int64 {
 	return withCopy(most(review))

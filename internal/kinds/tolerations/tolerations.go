@@ -2,10 +2,13 @@
 package tolerations
 
 import (
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/postern-dev/postern/internal/footprint"
 )
 
 // Merge returns the tolerations of both lists without those that another toleration
@@ -54,6 +57,17 @@ func (s Set) add(t *corev1.Toleration) {
 // Covers reports whether a toleration of the set covers t: see the func Covers.
 func (s Set) Covers(t *corev1.Toleration) bool {
 	return s.values[valueOf(*t)] || s.longest.another(t)
+}
+
+// SetMemory returns how many bytes of memory a set of n tolerations takes beside them.
+func SetMemory(n int) int64 {
+	return footprint.OfMap(reflect.TypeFor[map[value]bool](), n) + footprint.OfMap(reflect.TypeFor[longest](), n)
+}
+
+// MergeMemory returns how many bytes of memory a Merge of n tolerations takes.
+func MergeMemory(n int) int64 {
+	item := int64(reflect.TypeFor[corev1.Toleration]().Size())
+	return SetMemory(n) + footprint.OfMap(reflect.TypeFor[longest](), n) + footprint.WithSpare(2*item*int64(n))
 }
 
 // value is a toleration that can be compared.

@@ -60,6 +60,9 @@ func (l *limitRanger) mutate(ctx context.Context, r *admit.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := hold(ctx, pod, limitRanges); err != nil {
+		return err
+	}
 	for _, lr := range limitRanges {
 		setDefaults(pod, lr)
 	}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
@@ -114,6 +117,10 @@ func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (label
 	text, ok := ns.Annotations[annotation]
 	if !ok {
 		return p.selectors[clusterDefault], nil
+	}
+	// One map has the labels of the annotation, which may have 256 KiB, and one those of the pod, too.
+	if err := admit.Hold(ctx, 2*footprint.OfMap(reflect.TypeFor[labels.Set](), 1+strings.Count(text, ","))); err != nil {
+		return nil, err
 	}
 	selector, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {

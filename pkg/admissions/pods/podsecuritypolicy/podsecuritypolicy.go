@@ -79,10 +79,15 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	if err != nil {
 		return err
 	}
-	s := search{uses: p.usesOf(r, pod), defaults: all}
+	// One copy has the defaults of the chosen policy, another one those of a policy that is tried. Both have a security context
+	// for each container.
+	if err := admit.HoldCopies(ctx, r, 3); err != nil {
+		return err
+	}
+	s := search{uses: p.usesOf(r, pod), canStore: all}
 	if r.SubResource == ephemeral {
 		old, _ := r.OldObject.(*corev1.Pod)
-		s.hint, s.defaults = pod.Annotations[annotation], newEphemeral(old)
+		s.hint, s.canStore = pod.Annotations[annotation], newEphemeral(old)
 	} else {
 		strategies.SyncSeccomp(pod)
 	}
@@ -120,6 +125,9 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	}
 	items, err := p.policies.cached()
 	if err != nil {
+		return err
+	}
+	if err := admit.HoldCopies(ctx, r, 1); err != nil {
 		return err
 	}
 	s := search{uses: p.usesOf(r, pod), hint: pod.Annotations[annotation]}

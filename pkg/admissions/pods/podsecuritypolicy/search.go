@@ -24,29 +24,30 @@ type search struct {
 	uses *uses
 	// hint is the name of the policy that is tried first.
 	hint string
-	// defaults sets the defaults of a policy that the request can store. It is nil if the pod must satisfy a policy
-	// unchanged.
-	defaults func(*strategies.Policy, *corev1.Pod)
+	// canStore reports whether the request can store the defaults of a policy, which complete has. It is nil if the pod must
+	// satisfy a policy unchanged.
+	canStore func(p *strategies.Policy, pod, complete *corev1.Pod) bool
 }
 
-// all sets all defaults of a policy.
-func all(p *strategies.Policy, pod *corev1.Pod) { p.Default(pod) }
+// all is for requests that can store all defaults.
+func all(*strategies.Policy, *corev1.Pod, *corev1.Pod) bool { return true }
 
-// newEphemeral returns a function that sets the defaults of a policy in the added ephemeral containers. A request for
-// them cannot store other changes.
-func newEphemeral(old *corev1.Pod) func(*strategies.Policy, *corev1.Pod) {
+// newEphemeral is for requests that can store only the defaults in the added ephemeral containers.
+func newEphemeral(old *corev1.Pod) func(p *strategies.Policy, pod, complete *corev1.Pod) bool {
 	existing := sets.New[string]()
 	if old != nil {
 		for c := range podspec.EachContainer(&old.Spec, podspec.EphemeralContainers) {
 			existing.Insert(c.Name)
 		}
 	}
-	return func(p *strategies.Policy, pod *corev1.Pod) {
-		for c := range podspec.EachContainer(&pod.Spec, podspec.EphemeralContainers) {
+	return func(p *strategies.Policy, pod, complete *corev1.Pod) bool {
+		stored := pod.DeepCopy()
+		for c := range podspec.EachContainer(&stored.Spec, podspec.EphemeralContainers) {
 			if !existing.Has(c.Name) {
-				p.DefaultContainer(pod, c)
+				p.DefaultContainer(stored, c)
 			}
 		}
+		return apiequality.Semantic.DeepEqual(stored, complete)
 	}
 }
 
@@ -125,12 +126,7 @@ func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, fi
 	if apiequality.Semantic.DeepEqual(pod, complete) {
 		return pod, nil
 	}
-	if s.defaults == nil {
-		return nil, nil
-	}
-	stored := pod.DeepCopy()
-	s.defaults(policy, stored)
-	if !apiequality.Semantic.DeepEqual(stored, complete) {
+	if s.canStore == nil || !s.canStore(policy, pod, complete) {
 		return nil, nil
 	}
 	return complete, nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 	"github.com/postern-dev/postern/internal/kinds/tolerations"
 	"github.com/postern-dev/postern/pkg/admit"
@@ -79,6 +81,9 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 		})
 	}
 	if len(extra) > 0 {
+		if err := admit.Hold(ctx, tolerations.MergeMemory(len(pod.Spec.Tolerations)+len(extra))); err != nil {
+			return err
+		}
 		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
 	}
 	return p.validate(ctx, r, pod, old)
@@ -90,6 +95,9 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	}
 	whitelist, scope, err := p.tolerations(ctx, r, whitelistAnnotation, p.config.Whitelist)
 	if err != nil || len(whitelist) == 0 {
+		return err
+	}
+	if err := admit.Hold(ctx, tolerations.SetMemory(len(whitelist))); err != nil {
 		return err
 	}
 	allowed := tolerations.SetOf(whitelist)
@@ -111,12 +119,16 @@ func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation s
 	if err != nil {
 		return nil, "", err
 	}
-	text, ok := ns.Annotations[annotation]
+	annotated, ok := ns.Annotations[annotation]
 	if !ok {
 		return cluster, "cluster", nil
 	}
-	if text != "" {
-		if err := json.Unmarshal([]byte(text), &list); err != nil {
+	if text := []byte(annotated); len(text) > 0 {
+		// An annotation of 256 KiB becomes 7 MiB for each request.
+		if err := admit.Hold(ctx, footprint.WithSpare(footprint.Of(text, reflect.TypeOf(list)))); err != nil {
+			return nil, "", err
+		}
+		if err := json.Unmarshal(text, &list); err != nil {
 			return nil, "", admit.ForbiddenAs(r, err)
 		}
 	}

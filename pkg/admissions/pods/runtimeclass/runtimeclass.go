@@ -59,13 +59,13 @@ func (c *classes) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.P
 		pod.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()
 	}
 	if class.Scheduling != nil {
-		return schedule(r, &pod.Spec, class.Scheduling.DeepCopy())
+		return schedule(ctx, r, &pod.Spec, class.Scheduling.DeepCopy())
 	}
 	return nil
 }
 
 // schedule adds the node selector and the tolerations of the class to a pod.
-func schedule(r *admit.Request, spec *corev1.PodSpec, class *nodev1.Scheduling) error {
+func schedule(ctx context.Context, r *admit.Request, spec *corev1.PodSpec, class *nodev1.Scheduling) error {
 	for _, key := range slices.Sorted(maps.Keys(class.NodeSelector)) {
 		want := class.NodeSelector[key]
 		if got, ok := spec.NodeSelector[key]; ok && got != want {
@@ -75,6 +75,9 @@ func schedule(r *admit.Request, spec *corev1.PodSpec, class *nodev1.Scheduling) 
 			spec.NodeSelector = map[string]string{}
 		}
 		spec.NodeSelector[key] = want
+	}
+	if err := admit.Hold(ctx, tolerations.MergeMemory(len(spec.Tolerations)+len(class.Tolerations))); err != nil {
+		return err
 	}
 	// Upstream: the lists are merged even if the class has no tolerations. The merge
 	// drops a toleration of the pod that another toleration covers.
