@@ -26,11 +26,11 @@ func live() int64 {
 }
 
 // Peak returns how many bytes f needs at the same time, at most: what is in use after one of the garbage collections while f
-// runs, less what was in use before. They are frequent: the result is too small by a few per cent of the heap at most. It is
-// too large by the garbage that f makes during one collection. Nothing else in the process may allocate meanwhile.
+// runs, less what was in use before. What f makes during a collection counts as in use, so that the result is too large if the
+// process gets little time. Nothing else in the process may allocate meanwhile.
 func Peak(f func()) int64 {
 	before := live()
-	defer debug.SetGCPercent(debug.SetGCPercent(5))
+	defer debug.SetGCPercent(debug.SetGCPercent(5)) // many collections
 	var peak atomic.Int64
 	var done atomic.Bool
 	watch(func() bool {

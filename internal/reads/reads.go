@@ -141,6 +141,20 @@ type noting struct {
 
 func (n noting) Queued() { n.queued() }
 
+// Need is Hold for what a plugin makes of the objects of the request. They can be stored, so that is never too large to be decided. If other requests
+// keep the memory, the request is denied, whoever sends it.
+func Need(ctx context.Context, n int64) error {
+	a := accountOf(ctx)
+	if a == nil {
+		return nil
+	}
+	err := a.Hold(ctx, n)
+	if err != nil {
+		a.Queued()
+	}
+	return err
+}
+
 // Hold holds n bytes in the account of ctx, or returns ErrTooLarge if that is more than one decision may have.
 func Hold(ctx context.Context, n int64) error {
 	a := accountOf(ctx)

@@ -25,6 +25,8 @@ const (
 	maxOver = 1.5
 	// noiseBytes is what other parts of the process may take meanwhile.
 	noiseBytes = 1 << 20
+	// tries is the number of measurements before a test fails: see heap.Peak.
+	tries = 5
 )
 
 // TestMemoryIsHeld makes a list of the object of a case long, for plugins that add something to each item, or make something of
@@ -90,34 +92,58 @@ func checkMemory(t *testing.T, what string, s router.AdmissionService, ar *admis
 		if f == nil {
 			continue
 		}
-		var a account
-		ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), &a))
-		ar := ar.DeepCopy()
-		var resp *admissionv1.AdmissionResponse
-		took := heap.Peak(func() { resp = f(ctx, ar) })
-		checkDecided(t, resp)
-		cancel() // PodPreset holds memory until the request ends.
-		reserved, held := s.Objects.Weigh(ar), a.held.Load()
+		reserved := s.Objects.Weigh(ar)
+		var took, held, limit int64
+		for range tries {
+			var resp *admissionv1.AdmissionResponse
+			took = heap.Peak(func() {
+				var a account
+				ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), &a))
+				defer cancel() // PodPreset holds memory until the request ends.
+				resp, held = f(ctx, ar), a.most.Load()
+			})
+			checkDecided(t, resp)
+			if limit = int64(maxOver*float64(reserved+held)) + noiseBytes; took <= limit {
+				break
+			}
+		}
 		t.Logf("%s, %s: took %d MiB, reserved %d, held %d", what, phase, took>>20, reserved>>20, held>>20)
-		if limit := int64(maxOver*float64(reserved+held)) + noiseBytes; took > limit {
+		if took > limit {
 			t.Errorf("%s, %s: took %d bytes, want at most %d: %d were reserved, and %d held", what, phase, took, limit, reserved, held)
 		}
 	}
 }
 
-// account counts what is held.
-type account struct{ held atomic.Int64 }
+// account notes the most that is held at the same time.
+type account struct {
+	parent *account
+	// held is what is held now. The funcs of one request may run at the same time.
+	held, most atomic.Int64
+}
 
 func (a *account) Hold(_ context.Context, n int64) error {
 	a.Add(n)
 	return nil
 }
-func (a *account) Add(n int64)                                { a.held.Add(n) }
+
+func (a *account) Add(n int64) {
+	if held := a.held.Add(n); held > a.most.Load() {
+		a.most.Store(held)
+	}
+	if a.parent != nil {
+		a.parent.Add(n)
+	}
+}
+
+func (a *account) Open() (reads.Account, func()) {
+	part := &account{parent: a}
+	return part, func() { part.Add(-part.held.Load()) }
+}
+
 func (*account) Turn(context.Context) (end func(), err error) { return func() {}, nil }
 func (*account) Call(context.Context) (end func(), err error) { return func() {}, nil }
 func (*account) Queued()                                      {}
 func (*account) Fits(int64) bool                              { return true }
-func (a *account) Open() (reads.Account, func())              { return a, func() {} }
 
 // TestMemoryOfLongAnnotations has a small pod in a namespace whose annotations, of which a Namespace may have 256 KiB, are
 // decoded for each request.

@@ -2,38 +2,43 @@ package admit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/postern-dev/postern/internal/objects"
 	"github.com/postern-dev/postern/internal/reads"
 )
 
-// unheld is how many bytes of memory a plugin may need without holding them. The router reserves that much more than a small
-// object takes.
+// unheld is how many bytes of memory a plugin may need without holding them. The estimate that the router reserves for a small
+// object is larger than the object by more than that.
 const unheld = 16 << 10
 
-// Hold holds n bytes of memory until the request ends. It is for what a plugin makes of the objects of the request, if users
-// can make it long: the router reserves only the memory of these objects and of one copy. Hold waits a moment for memory that other requests
-// hold, and returns an error if they keep it. It returns a Denial with code 413 if n is more than one request may have.
-func Hold(ctx context.Context, n int64) error {
+// Grow holds the memory of n bytes that the plugin adds to the object, until the request ends. The router has reserved the memory
+// of the object as it arrived, and of one copy. Grow waits a moment for memory that other requests hold. If they keep it, the request must end with the
+// error that Grow returns, and is denied.
+func (r *Request) Grow(ctx context.Context, n int64) error {
+	r.grown += n
+	return hold(ctx, n)
+}
+
+// CopyMemory returns the memory in bytes of a copy of the object with what plugins added to it, or less for a small object.
+func (r *Request) CopyMemory() int64 { return objects.CopyMemory(r.AdmissionRequest) + r.grown }
+
+// Hold is Grow for n bytes that a plugin needs until it calls end.
+func Hold(ctx context.Context, n int64) (end func(), err error) {
+	ctx, end = reads.Scope(ctx)
+	if err := hold(ctx, n); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
+}
+
+func hold(ctx context.Context, n int64) error {
 	if n <= unheld {
 		return nil
 	}
-	err := reads.Hold(ctx, n)
-	switch {
-	case errors.Is(err, reads.ErrTooLarge):
-		return Deny(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-			"what the plugins make of the object takes %d MiB of memory, which is more than one request may have", n>>20)))
-	case err != nil:
-		return fmt.Errorf("holding memory for the changes of a plugin: %w", err)
+	if err := reads.Need(ctx, n); err != nil {
+		return fmt.Errorf("holding memory for what a plugin makes of the object: %w", err)
 	}
 	return nil
-}
-
-// HoldCopies is Hold for n copies of the object that a plugin makes.
-func HoldCopies(ctx context.Context, r *Request, n int64) error {
-	return Hold(ctx, n*objects.CopyMemory(r.AdmissionRequest))
 }

@@ -23,6 +23,8 @@ type Request struct {
 
 	warnings []string
 	audit    map[string]string
+	// grown is the memory in bytes of what plugins added to Object.
+	grown int64
 }
 
 // Warn adds a warning to the response. A warning has at most 120 characters and no

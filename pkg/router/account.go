@@ -49,7 +49,7 @@ func (r *Router) newAccount(of tenant, held int64) *account {
 // does, so that no user can store an object with which a request is never decided.
 func (a *account) Hold(ctx context.Context, n int64) error {
 	claim := a.claim(n)
-	return a.settle(n, claim, claim == 0 || a.router.memory.take(ctx, &a.delayed, a.class, a.ceiling, claim))
+	return a.settle(n, claim, claim == 0 || a.router.memory.exceed(ctx, &a.delayed, a.class, a.ceiling, claim, a.share))
 }
 
 // Add implements reads.Account.

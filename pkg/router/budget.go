@@ -22,12 +22,14 @@ type budget struct {
 	owned map[string]int64
 	// growing are the owners with a request that holds bytes and waits for more.
 	growing map[string]bool
+	// over has the owners with a request that took more bytes than there were.
+	over map[string]overdraft
 	// freed is closed when bytes are given back.
 	freed chan struct{}
 }
 
 func newBudget(size int64) *budget {
-	return &budget{size: size, owned: map[string]int64{}, growing: map[string]bool{}, freed: make(chan struct{})}
+	return &budget{size: size, owned: map[string]int64{}, growing: map[string]bool{}, over: map[string]overdraft{}, freed: make(chan struct{})}
 }
 
 // take takes n bytes for an owner, which may hold at most ceiling bytes. If the
@@ -40,7 +42,7 @@ func (b *budget) take(ctx context.Context, delayed *atomic.Bool, owner string, c
 		return true
 	}
 	delayed.Store(true)
-	return b.await(ctx, freed, owner, ceiling, n)
+	return await(ctx, freed, func() (bool, <-chan struct{}) { return b.try(owner, ceiling, n) })
 }
 
 // grow is take for a request that holds bytes of the budget. Only one such request of
@@ -55,11 +57,30 @@ func (b *budget) grow(ctx context.Context, delayed *atomic.Bool, owner string, c
 		return false
 	}
 	defer b.unsetGrowing(owner)
-	return b.await(ctx, freed, owner, ceiling, n)
+	return await(ctx, freed, func() (bool, <-chan struct{}) { return b.try(owner, ceiling, n) })
+}
+
+// overdraft belongs to a request that took more bytes than there were for its owner.
+type overdraft struct {
+	by      any
+	ceiling int64
+}
+
+// exceed is take for a request, by, that holds bytes of the budget and cannot give them back before it has more. If such
+// requests waited for bytes, each could hold what the others wait for. So one of each owner gets its bytes although they are not available, and the others
+// wait a moment until it has given them back.
+func (b *budget) exceed(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64, by any) bool {
+	try := func() (bool, <-chan struct{}) { return b.tryExceed(owner, ceiling, n, by) }
+	ok, freed := try()
+	if ok {
+		return true
+	}
+	delayed.Store(true)
+	return await(ctx, freed, try)
 }
 
 // await repeats try whenever bytes are given back.
-func (b *budget) await(ctx context.Context, freed <-chan struct{}, owner string, ceiling, n int64) bool {
+func await(ctx context.Context, freed <-chan struct{}, try func() (bool, <-chan struct{})) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
@@ -70,8 +91,8 @@ func (b *budget) await(ctx context.Context, freed <-chan struct{}, owner string,
 		case <-ctx.Done():
 			return false
 		}
-		var fits bool
-		if fits, freed = b.try(owner, ceiling, n); fits {
+		var ok bool
+		if ok, freed = try(); ok {
 			return true
 		}
 	}
@@ -101,6 +122,21 @@ func (b *budget) try(owner string, ceiling, n int64) (fits bool, freed <-chan st
 	defer b.mu.Unlock()
 	if b.size > 0 && (b.used+n > b.size || b.owned[owner]+n > ceiling) {
 		return false, b.freed
+	}
+	b.used += n
+	b.owned[owner] += n
+	return true, nil
+}
+
+// tryExceed takes n bytes if they are available, or if no other request of the owner has exceeded the budget.
+func (b *budget) tryExceed(owner string, ceiling, n int64, by any) (ok bool, freed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.size > 0 && (b.used+n > b.size || b.owned[owner]+n > ceiling) {
+		if other, ok := b.over[owner]; ok && other.by != by {
+			return false, b.freed
+		}
+		b.over[owner] = overdraft{by, ceiling}
 	}
 	b.used += n
 	b.owned[owner] += n
@@ -137,6 +173,11 @@ func (b *budget) give(owner string, n int64) {
 	b.used -= n
 	if b.owned[owner] -= n; b.owned[owner] == 0 {
 		delete(b.owned, owner)
+	}
+	for owner, o := range b.over {
+		if b.used <= b.size && b.owned[owner] <= o.ceiling {
+			delete(b.over, owner)
+		}
 	}
 	close(b.freed)
 	b.freed = make(chan struct{})

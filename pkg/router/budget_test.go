@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -94,6 +95,71 @@ func TestBytesAreWaitedFor(t *testing.T) {
 		if code := <-codes; code != http.StatusOK {
 			t.Errorf("Got %d, want 200", code)
 		}
+	}
+}
+
+// TestRequestsThatNeedMore has requests that hold most of the memory and need more. None of them may keep the others from being
+// decided.
+func TestRequestsThatNeedMore(t *testing.T) {
+	var all sync.WaitGroup
+	var there sync.WaitGroup
+	there.Add(4)
+	svc := heavy(8<<20, nil)
+	svc.Mutate = func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		there.Done()
+		there.Wait()
+		for range 2 {
+			if err := reads.Need(ctx, 10<<20); err != nil {
+				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()}}
+			}
+		}
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}
+	// 36 MiB are for the objects of ordinary requests.
+	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, svc)
+	for range 4 {
+		all.Go(func() {
+			if a := s.post(t, "/pods/mutate", bytes.NewReader(review(t, "u"))); a.outcome() != http.StatusOK {
+				t.Errorf("Got %d %s, want 200", a.code, a.body)
+			}
+		})
+	}
+	all.Wait()
+	await(t, func() bool { n, held := inFlight(t, s); return n == 0 && held == 0 })
+}
+
+// TestWhoLacksMemory has two requests that need all memory. One of them is denied, although the control plane sends it,
+// because users make it send some.
+func TestWhoLacksMemory(t *testing.T) {
+	denied := make(chan struct{})
+	var there sync.WaitGroup
+	there.Add(2)
+	svc := heavy(8<<20, nil)
+	svc.Mutate = func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		there.Done()
+		there.Wait()
+		if err := reads.Need(ctx, 1<<30); err != nil {
+			close(denied)
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()}}
+		}
+		<-denied
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}
+	s := serveLimited(t, router.Limits{Bytes: 256 << 20}, svc)
+	codes := make(chan int, 2)
+	for range 2 {
+		go func() {
+			component := reviewOf(t, authenticationv1.UserInfo{Username: "system:kube-controller-manager"})
+			resp := response(t, s.post(t, "/pods/mutate", bytes.NewReader(component)), "u")
+			if resp.Allowed {
+				codes <- http.StatusOK
+				return
+			}
+			codes <- int(resp.Result.Code)
+		}()
+	}
+	if a, b := <-codes, <-codes; min(a, b) != http.StatusOK || max(a, b) != http.StatusTooManyRequests {
+		t.Errorf("Got the codes %d and %d, want one denial with 429", a, b)
 	}
 }
 

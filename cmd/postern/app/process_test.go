@@ -32,6 +32,8 @@ type apiServer struct {
 	mutate, validate string
 	// pod is the only pod, in protobuf.
 	pod []byte
+	// only is the only object of a resource, in JSON, by the path of the resource.
+	only map[string]string
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -43,6 +45,13 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case s.pod != nil && strings.HasPrefix(req.URL.Path, "/api/v1/namespaces/ns/pods/"):
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 		_, _ = w.Write(s.pod)
+	case s.only[req.URL.Path] != "" && req.URL.Query().Get("watch") != "":
+		var object struct{ Kind string }
+		_ = json.Unmarshal([]byte(s.only[req.URL.Path]), &object)
+		fmt.Fprintf(w, `{"type":"ADDED","object":%s}{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,
+			"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`, s.only[req.URL.Path], object.Kind)
+		w.(http.Flusher).Flush()
+		<-req.Context().Done()
 	case req.Method == http.MethodDelete:
 		// An outage must not make a clean shutdown fail.
 		w.WriteHeader(http.StatusInternalServerError)

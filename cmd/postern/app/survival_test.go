@@ -76,7 +76,12 @@ func startLimited(t *testing.T, limit int64) *limited {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "..").CombinedOutput(); err != nil {
 		t.Fatalf("Building: %v\n%s", err, out)
 	}
-	server := &apiServer{pod: emptyTerms(t, 680_000)}
+	server := &apiServer{pod: emptyTerms(t, 680_000), only: map[string]string{
+		"/api/v1/limitranges": `{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"ns","resourceVersion":"1"},
+			"spec":{"limits":[{"type":"Container","default":{"cpu":"1"},"defaultRequest":{"cpu":"1"}}]}}`,
+		"/api/v1/namespaces": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","resourceVersion":"1","annotations":{
+			"scheduler.alpha.kubernetes.io/defaultTolerations":"[{}` + strings.Repeat(",{}", 255<<10/3) + `]"}}}`,
+	}}
 	api := httptest.NewServer(server)
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
 	port, dir := freePort(t), t.TempDir()
@@ -84,7 +89,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	p.url = "https://" + p.address
 	// The shell enters the group, limits the file descriptors and executes the binary.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && ulimit -n 1024 && exec "$@"`, p.group, bin,
-		"--enable-admission-plugins=AlwaysPullImages,DenyExecOnPrivileged", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--enable-admission-plugins=AlwaysPullImages,DenyExecOnPrivileged,LimitRanger,PodTolerationRestriction", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--health-bind-address="+p.health, "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
 	cmd.Stderr = &p.stderr
 	if err := cmd.Start(); err != nil {
@@ -228,6 +233,8 @@ func survive(t *testing.T, limit int64) (peak int64) {
 		{"3.1 MB of tolerations at once", 64, 1, podReview(listOf("tolerations", "{}", 1_030_000))},
 		{"what is just small enough at once", 64, 1, podReview(listOf("containers", "{}", 120_000))},
 		{"pods of 2.9 MiB at once", 40, 60, ordinary},
+		{"25,000 containers that get defaults", 40, 60, podReview(listOf("containers", `{"name":"c","image":"i"}`, 25_000))},
+		{"small pods that get many tolerations", 64, 60, podReview(`{"containers":[{"name":"c","image":"i"}]}`)},
 		{"exec in a pod of 33 MB at once", 64, 60, connect},
 		{"one more pod", 1, 1, ordinary},
 	} {

@@ -1,9 +1,15 @@
 package certrequest_test
 
 import (
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/internal/heap"
 	"github.com/postern-dev/postern/internal/kinds/certrequest"
 )
 
@@ -36,5 +42,44 @@ func TestParse(t *testing.T) {
 				t.Errorf("Got error %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestMemory parses a request with as many attributes as can be stored, which are as small as possible.
+func TestMemory(t *testing.T) {
+	block, _ := pem.Decode([]byte(csrPEM))
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tbs, whole asn1.RawValue
+	for raw, into := range map[*[]byte]*asn1.RawValue{&parsed.Raw: &whole, &parsed.RawTBSCertificateRequest: &tbs} {
+		if _, err := asn1.Unmarshal(*raw, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	marshal := func(v asn1.RawValue) []byte {
+		v.FullBytes = nil
+		out, err := asn1.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	signature := whole.Bytes[len(parsed.RawTBSCertificateRequest):]
+	attributes := asn1.RawValue{Class: asn1.ClassContextSpecific, IsCompound: true, Bytes: bytes.Repeat(asn1.NullBytes, 550_000)}
+	tbs.Bytes = append(slices.Clone(tbs.Bytes[:len(tbs.Bytes)-2]), marshal(attributes)...)
+	whole.Bytes = append(marshal(tbs), signature...)
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: marshal(whole)})
+	var got *x509.CertificateRequest
+	took := heap.Peak(func() { got, err = certrequest.Parse(text) })
+	if err != nil || got.Subject.String() != "CN=pooh,O=honey" {
+		t.Fatalf("Got %v, %v; want the request of pooh", got, err)
+	}
+	if most := certrequest.Memory(text); took > most || took < most/4 {
+		t.Errorf("Parsing %d bytes took %d, want at most %d, and at least a quarter", len(text), took, most)
+	}
+	if _, err := certrequest.Parse(append(text, text...)); err == nil || !strings.Contains(err.Error(), "more than the 1572864 that can be stored") {
+		t.Errorf("Got %v for a request that cannot be stored", err)
 	}
 }

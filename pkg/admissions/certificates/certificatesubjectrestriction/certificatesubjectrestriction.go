@@ -34,7 +34,7 @@ var Plugin = &admit.Plugin{
 	},
 }
 
-func validate(_ context.Context, r *admit.Request) error {
+func validate(ctx context.Context, r *admit.Request) error {
 	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		return signers.WrongType(r, "CertificateSigningRequest", r.Object)
@@ -42,6 +42,11 @@ func validate(_ context.Context, r *admit.Request) error {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
+	end, err := admit.Hold(ctx, certrequest.Memory(csr.Spec.Request))
+	if err != nil {
+		return err
+	}
+	defer end()
 	parsed, err := certrequest.Parse(csr.Spec.Request)
 	if err != nil {
 		return admit.Forbidden(r, fmt.Errorf("failed to parse CSR: %w", err))

@@ -1,6 +1,8 @@
 package noderestriction
 
 import (
+	"context"
+
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
@@ -10,7 +12,7 @@ import (
 
 // certificate allows a node to request kubelet certificates only in its own name. The signer validates the
 // rest of the request.
-func (n *nodeRestriction) certificate(r *admit.Request, node string) error {
+func (n *nodeRestriction) certificate(ctx context.Context, r *admit.Request, node string) error {
 	if n.features.Enabled(insecureCSRs) || r.Operation != admissionv1.Create {
 		return nil
 	}
@@ -21,6 +23,11 @@ func (n *nodeRestriction) certificate(r *admit.Request, node string) error {
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName && csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
+	end, err := admit.Hold(ctx, certrequest.Memory(csr.Spec.Request))
+	if err != nil {
+		return err
+	}
+	defer end()
 	request, err := certrequest.Parse(csr.Spec.Request)
 	switch {
 	case err != nil:

@@ -91,7 +91,7 @@ func (n *nodeRestriction) check(ctx context.Context, r *admit.Request) error {
 	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "podcertificaterequests"}:
 		return n.podCertificate(ctx, r, node)
 	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}:
-		return n.certificate(r, node)
+		return n.certificate(ctx, r, node)
 	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}:
 		return checkLease(r, node)
 	case schema.GroupResource{Group: "storage.k8s.io", Resource: "csinodes"}:

@@ -1,7 +1,6 @@
 package limitranger
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,41 +14,36 @@ import (
 )
 
 const (
-	// containerBytes is the least that a container takes in etcd, entryBytes what a resource takes there besides its name.
+	// containerBytes is the least that a container takes in etcd, in protobuf. Seven of its fields are always written.
 	containerBytes = 26
-	entryBytes     = 9
+	// entryBytes is the least that a resource takes in etcd besides its name, in JSON. It takes 9 in protobuf.
+	entryBytes = 7
 	// textBytes is the memory of the words about a container in the annotation.
 	textBytes = 64
 )
 
-// hold holds the memory of the defaults that a pod gets. A user chooses the number of its containers, each of which gets two
-// maps. It denies a pod that cannot be stored with the defaults.
-func hold(ctx context.Context, pod *corev1.Pod, limitRanges []*corev1.LimitRange) error {
-	var all corev1.ResourceRequirements
-	for _, lr := range limitRanges {
-		defaults := defaultsOf(lr)
-		all.Limits, all.Requests = with(all.Limits, defaults.Limits), with(all.Requests, defaults.Requests)
+// growthOf returns the memory in bytes of the defaults that a pod gets. A user chooses the number of its containers, each of
+// which gets two maps. It denies a pod that cannot be stored with them.
+func growthOf(pod *corev1.Pod, defaults []corev1.ResourceRequirements) (int64, error) {
+	all := corev1.ResourceRequirements{Limits: corev1.ResourceList{}, Requests: corev1.ResourceList{}}
+	for _, d := range defaults {
+		maps.Copy(all.Limits, d.Limits)
+		maps.Copy(all.Requests, d.Requests)
+	}
+	if len(all.Limits)+len(all.Requests) == 0 {
+		return 0, nil
 	}
 	var g growth
 	for c := range podspec.EachContainer(&pod.Spec, podspec.Containers, podspec.InitContainers) {
 		g.stored += containerBytes
 		g.add(c.Name, c.Resources.Limits, all.Limits)
 		g.add(c.Name, c.Resources.Requests, all.Requests)
+		if g.memory > 0 && g.stored > footprint.StoredBytes {
+			return 0, admit.Deny(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+				"the containers take more than the %d bytes that can be stored, with the defaults of the LimitRanges", footprint.StoredBytes)))
+		}
 	}
-	if g.memory > 0 && g.stored > footprint.StoredBytes {
-		return admit.Deny(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-			"the pod takes more than the %d bytes that can be stored, with what the LimitRanges add to its containers", footprint.StoredBytes)))
-	}
-	return admit.Hold(ctx, g.memory)
-}
-
-// with returns a list with the resources of both lists, which may be list itself.
-func with(list, more corev1.ResourceList) corev1.ResourceList {
-	if list == nil {
-		return more
-	}
-	maps.Copy(list, more)
-	return list
+	return g.memory, nil
 }
 
 // growth is what defaults add to a pod.

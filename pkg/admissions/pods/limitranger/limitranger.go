@@ -60,11 +60,19 @@ func (l *limitRanger) mutate(ctx context.Context, r *admit.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := hold(ctx, pod, limitRanges); err != nil {
+	defaults := make([]corev1.ResourceRequirements, 0, len(limitRanges))
+	for _, lr := range limitRanges {
+		defaults = append(defaults, defaultsOf(lr))
+	}
+	g, err := growthOf(pod, defaults)
+	if err != nil {
 		return err
 	}
-	for _, lr := range limitRanges {
-		setDefaults(pod, lr)
+	if err := r.Grow(ctx, g); err != nil {
+		return err
+	}
+	for _, d := range defaults {
+		setDefaults(pod, d)
 	}
 	return nil
 }
@@ -108,8 +116,7 @@ func isTerminating(r *admit.Request) bool {
 // annotation. Ephemeral containers have no resources.
 //
 // Upstream: the annotation describes only the last LimitRange that set a default.
-func setDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
-	defaults := defaultsOf(lr)
+func setDefaults(pod *corev1.Pod, defaults corev1.ResourceRequirements) {
 	var set []string
 	// The annotation lists containers before init containers, unlike EachContainer.
 	for _, kind := range []podspec.ContainerKind{podspec.Containers, podspec.InitContainers} {

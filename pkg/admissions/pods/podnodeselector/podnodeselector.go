@@ -60,6 +60,9 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if err != nil {
 		return err
 	}
+	if err := r.Grow(ctx, memoryOf(len(own)+len(pod.Spec.NodeSelector))); err != nil {
+		return err
+	}
 	// On a conflict either value may win, because check denies the pod.
 	merged := labels.Merge(own, pod.Spec.NodeSelector)
 	if err := p.check(r, pod, own, merged); err != nil {
@@ -118,8 +121,8 @@ func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (label
 	if !ok {
 		return p.selectors[clusterDefault], nil
 	}
-	// One map has the labels of the annotation, which may have 256 KiB, and one those of the pod, too.
-	if err := admit.Hold(ctx, 2*footprint.OfMap(reflect.TypeFor[labels.Set](), 1+strings.Count(text, ","))); err != nil {
+	// An annotation of 256 KiB becomes 4 MiB.
+	if err := r.Grow(ctx, memoryOf(1+strings.Count(text, ","))); err != nil {
 		return nil, err
 	}
 	selector, err := labels.ConvertSelectorToLabelsMap(text)
@@ -128,3 +131,6 @@ func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (label
 	}
 	return selector, nil
 }
+
+// memoryOf returns the memory of n labels in bytes, without their text.
+func memoryOf(n int) int64 { return footprint.OfMap(reflect.TypeFor[labels.Set](), n) }

@@ -79,11 +79,12 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	if err != nil {
 		return err
 	}
-	// One copy has the defaults of the chosen policy, another one those of a policy that is tried. Both have a security context
-	// for each container.
-	if err := admit.HoldCopies(ctx, r, 3); err != nil {
+	// One copy has the defaults of the first policy that would admit the pod, and two are made for the policy that is tried.
+	end, err := admit.Hold(ctx, 3*r.CopyMemory())
+	if err != nil {
 		return err
 	}
+	defer end()
 	s := search{uses: p.usesOf(r, pod), canStore: all}
 	if r.SubResource == ephemeral {
 		old, _ := r.OldObject.(*corev1.Pod)
@@ -127,9 +128,11 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := admit.HoldCopies(ctx, r, 1); err != nil {
+	end, err := admit.Hold(ctx, r.CopyMemory())
+	if err != nil {
 		return err
 	}
+	defer end()
 	s := search{uses: p.usesOf(r, pod), hint: pod.Annotations[annotation]}
 	got, err := s.run(ctx, items, pod)
 	if err != nil {

@@ -81,10 +81,12 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 		})
 	}
 	if len(extra) > 0 {
-		if err := admit.Hold(ctx, tolerations.MergeMemory(len(pod.Spec.Tolerations)+len(extra))); err != nil {
+		end, err := admit.Hold(ctx, tolerations.MergeMemory(len(pod.Spec.Tolerations)+len(extra)))
+		if err != nil {
 			return err
 		}
 		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
+		end()
 	}
 	return p.validate(ctx, r, pod, old)
 }
@@ -97,9 +99,11 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	if err != nil || len(whitelist) == 0 {
 		return err
 	}
-	if err := admit.Hold(ctx, tolerations.SetMemory(len(whitelist))); err != nil {
+	end, err := admit.Hold(ctx, tolerations.SetMemory(len(whitelist)))
+	if err != nil {
 		return err
 	}
+	defer end()
 	allowed := tolerations.SetOf(whitelist)
 	for i := range pod.Spec.Tolerations {
 		if !allowed.Covers(&pod.Spec.Tolerations[i]) {
@@ -124,8 +128,8 @@ func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation s
 		return cluster, "cluster", nil
 	}
 	if text := []byte(annotated); len(text) > 0 {
-		// An annotation of 256 KiB becomes 7 MiB for each request.
-		if err := admit.Hold(ctx, footprint.WithSpare(footprint.Of(text, reflect.TypeOf(list)))); err != nil {
+		// An annotation of 256 KiB becomes 10 MiB for each request.
+		if err := r.Grow(ctx, footprint.WithSpare(footprint.Of(text, reflect.TypeOf(list)))); err != nil {
 			return nil, "", err
 		}
 		if err := json.Unmarshal(text, &list); err != nil {

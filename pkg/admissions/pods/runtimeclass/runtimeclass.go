@@ -76,9 +76,11 @@ func schedule(ctx context.Context, r *admit.Request, spec *corev1.PodSpec, class
 		}
 		spec.NodeSelector[key] = want
 	}
-	if err := admit.Hold(ctx, tolerations.MergeMemory(len(spec.Tolerations)+len(class.Tolerations))); err != nil {
+	end, err := admit.Hold(ctx, tolerations.MergeMemory(len(spec.Tolerations)+len(class.Tolerations)))
+	if err != nil {
 		return err
 	}
+	defer end()
 	// Upstream: the lists are merged even if the class has no tolerations. The merge
 	// drops a toleration of the pod that another toleration covers.
 	spec.Tolerations = tolerations.Merge(spec.Tolerations, class.Tolerations)
