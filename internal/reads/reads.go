@@ -21,6 +21,8 @@ type Account interface {
 	// Hold holds n bytes more, or what is left of the memory that one decision may have. It waits a moment for memory that
 	// others hold, and returns ErrHeld if they keep it, or if ctx ends.
 	Hold(ctx context.Context, n int64) error
+	// Need is Hold for what is made of the objects of the request. One request at a time gets it also if others hold the memory.
+	Need(ctx context.Context, n int64) error
 	// Add is Hold for an answer that must be read, because the request changed something. It does not wait.
 	Add(n int64)
 	// Turn waits a moment until no other answer is read for which memory is held part by part, and returns ErrHeld if it
@@ -77,6 +79,9 @@ type Detached func() (account Account, end func())
 
 // Hold implements Account.
 func (Detached) Hold(context.Context, int64) error { return nil }
+
+// Need implements Account.
+func (Detached) Need(context.Context, int64) error { return nil }
 
 // Add implements Account.
 func (Detached) Add(int64) {}
@@ -141,14 +146,14 @@ type noting struct {
 
 func (n noting) Queued() { n.queued() }
 
-// Need is Hold for what a plugin makes of the objects of the request. They can be stored, so that is never too large to be decided. If other requests
-// keep the memory, the request is denied, whoever sends it.
+// Need is Account.Need for the account of ctx. If other requests keep the memory, the request is denied, whoever sends it. It is
+// never too large to be decided, because the objects of the request bound it.
 func Need(ctx context.Context, n int64) error {
 	a := accountOf(ctx)
 	if a == nil {
 		return nil
 	}
-	err := a.Hold(ctx, n)
+	err := a.Need(ctx, n)
 	if err != nil {
 		a.Queued()
 	}

@@ -60,6 +60,8 @@ func (p *purse) Hold(_ context.Context, n int64) error {
 	return nil
 }
 
+func (p *purse) Need(ctx context.Context, n int64) error { return p.Hold(ctx, n) }
+
 func (p *purse) Add(n int64) { p.held += n }
 func (p *purse) Turn(context.Context) (func(), error) {
 	p.turns++
@@ -426,6 +428,22 @@ func TestWatchesAreNotRead(t *testing.T) {
 	defer w.Stop()
 	if e := <-w.ResultChan(); e.Object.(*corev1.Pod).Name != "a" {
 		t.Errorf("Got %v", e)
+	}
+}
+
+// TestNeed needs memory that there is, and memory that others keep.
+func TestNeed(t *testing.T) {
+	a := &purse{size: 10}
+	ctx := reads.NewContext(t.Context(), a)
+	if err := reads.Need(ctx, 10); err != nil || a.held != 10 || a.queued != 0 {
+		t.Errorf("Got %v, %d bytes held, queued %d times", err, a.held, a.queued)
+	}
+	a.full = true
+	if err := reads.Need(ctx, 1); !errors.Is(err, errFull) || a.queued != 1 {
+		t.Errorf("Got %v, queued %d times, want %v, once", err, a.queued, errFull)
+	}
+	if err := errors.Join(reads.Need(t.Context(), 1), reads.Need(reads.Without(ctx), 1)); err != nil {
+		t.Errorf("Got %v without an account", err)
 	}
 }
 

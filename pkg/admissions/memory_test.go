@@ -126,6 +126,8 @@ func (a *account) Hold(_ context.Context, n int64) error {
 	return nil
 }
 
+func (a *account) Need(ctx context.Context, n int64) error { return a.Hold(ctx, n) }
+
 func (a *account) Add(n int64) {
 	if held := a.held.Add(n); held > a.most.Load() {
 		a.most.Store(held)

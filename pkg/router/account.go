@@ -12,9 +12,9 @@ import (
 type account struct {
 	*share
 
-	// taken and needed are the part of this account. If ended is true, nothing is held any more.
-	taken, needed int64
-	ended         bool
+	// taken, beside and needed are the part of this account. If ended is true, nothing is held any more.
+	taken, beside, needed int64
+	ended                 bool
 }
 
 // share is what the accounts of one request have together, so that none of them waits for memory that another one holds.
@@ -30,6 +30,8 @@ type share struct {
 	room int64
 	// needs is what all objects take. claimed is less if that is more than room.
 	needs, claimed int64
+	// exceeds is the part of claimed that is held beside the budget.
+	exceeds int64
 	// delayed is true if other requests were in the way, queued if a plugin said so, and refused if they kept memory that the
 	// request needed.
 	delayed, queued, refused atomic.Bool
@@ -49,14 +51,24 @@ func (r *Router) newAccount(of tenant, held int64) *account {
 // does, so that no user can store an object with which a request is never decided.
 func (a *account) Hold(ctx context.Context, n int64) error {
 	claim := a.claim(n)
-	return a.settle(n, claim, claim == 0 || a.router.memory.exceed(ctx, &a.delayed, a.class, a.ceiling, claim, a.share))
+	return a.settle(n, claim, claim == 0 || a.router.memory.take(ctx, &a.delayed, a.class, a.ceiling, claim), false)
+}
+
+// Need implements reads.Account.
+func (a *account) Need(ctx context.Context, n int64) error {
+	claim := a.claim(n)
+	if claim == 0 {
+		return a.settle(n, claim, true, false)
+	}
+	ok, beside := a.router.memory.exceed(ctx, &a.delayed, a.class, a.ceiling, claim, a.share)
+	return a.settle(n, claim, ok, beside)
 }
 
 // Add implements reads.Account.
 func (a *account) Add(n int64) {
 	claim := a.claim(n)
 	a.router.memory.add(a.class, claim)
-	_ = a.settle(n, claim, true)
+	_ = a.settle(n, claim, true, false)
 }
 
 // claim notes that n more bytes are needed, and returns how many to take for them.
@@ -76,20 +88,24 @@ func (a *account) claim(n int64) int64 {
 	return claim
 }
 
-// settle notes what became of a claim: whether its bytes were taken.
-func (a *account) settle(n, claim int64, ok bool) error {
+// settle notes what became of a claim: whether its bytes were taken, and whether beside the budget.
+func (a *account) settle(n, claim int64, ok, beside bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ok && !a.ended {
+	if ok && beside {
+		a.beside += claim
+		a.exceeds += claim
+	} else if ok {
 		a.taken += claim
+	}
+	if ok {
 		a.router.metrics.holds(claim)
+		if a.ended {
+			a.giveAll()
+		}
 		return nil
 	}
 	a.claimed -= claim
-	if ok {
-		a.router.memory.give(a.class, claim)
-		return nil
-	}
 	a.refused.Store(true)
 	if !a.ended {
 		a.needed -= n
@@ -135,11 +151,22 @@ func (a *account) Open() (reads.Account, func()) {
 func (a *account) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.router.memory.give(a.class, a.taken)
-	a.router.metrics.holds(-a.taken)
-	a.claimed -= a.taken
 	a.needs -= a.needed
-	a.taken, a.needed, a.ended = 0, 0, true
+	a.needed, a.ended = 0, true
+	a.giveAll()
+}
+
+// giveAll gives back what is taken. a.mu is locked.
+func (a *account) giveAll() {
+	a.router.memory.give(a.class, a.taken)
+	a.router.metrics.holds(-a.taken - a.beside)
+	a.claimed -= a.taken + a.beside
+	if a.beside > 0 {
+		if a.exceeds -= a.beside; a.exceeds == 0 {
+			a.router.memory.settle(a.share)
+		}
+	}
+	a.taken, a.beside = 0, 0
 }
 
 // endRequest is end for the account of a request whose own memory is given back too.

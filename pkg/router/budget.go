@@ -22,14 +22,15 @@ type budget struct {
 	owned map[string]int64
 	// growing are the owners with a request that holds bytes and waits for more.
 	growing map[string]bool
-	// over has the owners with a request that took more bytes than there were.
-	over map[string]overdraft
+	// exceeding is the request that has more bytes than there are, or nil. These bytes are not counted in used, so that they are
+	// missing for no other request.
+	exceeding any
 	// freed is closed when bytes are given back.
 	freed chan struct{}
 }
 
 func newBudget(size int64) *budget {
-	return &budget{size: size, owned: map[string]int64{}, growing: map[string]bool{}, over: map[string]overdraft{}, freed: make(chan struct{})}
+	return &budget{size: size, owned: map[string]int64{}, growing: map[string]bool{}, freed: make(chan struct{})}
 }
 
 // take takes n bytes for an owner, which may hold at most ceiling bytes. If the
@@ -60,23 +61,51 @@ func (b *budget) grow(ctx context.Context, delayed *atomic.Bool, owner string, c
 	return await(ctx, freed, func() (bool, <-chan struct{}) { return b.try(owner, ceiling, n) })
 }
 
-// overdraft belongs to a request that took more bytes than there were for its owner.
-type overdraft struct {
-	by      any
-	ceiling int64
-}
-
-// exceed is take for a request, by, that holds bytes of the budget and cannot give them back before it has more. If such
-// requests waited for bytes, each could hold what the others wait for. So one of each owner gets its bytes although they are not available, and the others
-// wait a moment until it has given them back.
-func (b *budget) exceed(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64, by any) bool {
-	try := func() (bool, <-chan struct{}) { return b.tryExceed(owner, ceiling, n, by) }
+// exceed is take for a request, by, that holds bytes of the budget and needs n more before it can end. If such requests waited for
+// bytes, each could hold what the others wait for. So one of them at a time has its bytes beside the budget if they are not
+// available, until settle is called for it. The others wait a moment for either.
+func (b *budget) exceed(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64, by any) (ok, beside bool) {
+	try := func() (bool, <-chan struct{}) {
+		fits, freed := b.try(owner, ceiling, n)
+		if !fits {
+			beside = b.setExceeding(by)
+		}
+		return fits || beside, freed
+	}
 	ok, freed := try()
 	if ok {
-		return true
+		return true, beside
 	}
 	delayed.Store(true)
-	return await(ctx, freed, try)
+	ok = await(ctx, freed, try)
+	return ok, beside
+}
+
+// setExceeding returns false if another request exceeds the budget.
+func (b *budget) setExceeding(by any) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.exceeding != nil && b.exceeding != by {
+		return false
+	}
+	b.exceeding = by
+	return true
+}
+
+// settle ends what exceed began.
+func (b *budget) settle(by any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.exceeding == by {
+		b.exceeding = nil
+		b.free()
+	}
+}
+
+// free lets those that wait try again. b.mu is locked.
+func (b *budget) free() {
+	close(b.freed)
+	b.freed = make(chan struct{})
 }
 
 // await repeats try whenever bytes are given back.
@@ -128,21 +157,6 @@ func (b *budget) try(owner string, ceiling, n int64) (fits bool, freed <-chan st
 	return true, nil
 }
 
-// tryExceed takes n bytes if they are available, or if no other request of the owner has exceeded the budget.
-func (b *budget) tryExceed(owner string, ceiling, n int64, by any) (ok bool, freed <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.size > 0 && (b.used+n > b.size || b.owned[owner]+n > ceiling) {
-		if other, ok := b.over[owner]; ok && other.by != by {
-			return false, b.freed
-		}
-		b.over[owner] = overdraft{by, ceiling}
-	}
-	b.used += n
-	b.owned[owner] += n
-	return true, nil
-}
-
 // takeOfPlenty takes n bytes for an owner if all owners hold less than a quarter of the budget then.
 func (b *budget) takeOfPlenty(owner string, n int64) bool {
 	b.mu.Lock()
@@ -174,11 +188,5 @@ func (b *budget) give(owner string, n int64) {
 	if b.owned[owner] -= n; b.owned[owner] == 0 {
 		delete(b.owned, owner)
 	}
-	for owner, o := range b.over {
-		if b.used <= b.size && b.owned[owner] <= o.ceiling {
-			delete(b.over, owner)
-		}
-	}
-	close(b.freed)
-	b.freed = make(chan struct{})
+	b.free()
 }

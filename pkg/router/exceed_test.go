@@ -13,37 +13,51 @@ func TestExceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(10)
 		var delayed atomic.Bool
-		exceed := func(owner string, by any) bool { return b.exceed(t.Context(), &delayed, owner, 10, 5, by) }
-		if !b.take(t.Context(), &delayed, "tenants", 10, 8) || !exceed("tenants", 1) || delayed.Load() {
-			t.Fatal("The first request did not get its bytes at once")
+		exceed := func(ctx context.Context, by any) (ok, beside bool) {
+			return b.exceed(ctx, &delayed, "tenants", 8, 5, by)
 		}
-		if !exceed("tenants", 1) || delayed.Load() {
-			t.Error("The first request did not get more bytes")
+		check := func(what string, ok, beside, wantOK, wantBeside bool) {
+			t.Helper()
+			if ok != wantOK || beside != wantBeside {
+				t.Errorf("%s: got %t, beside the budget %t; want %t, %t", what, ok, beside, wantOK, wantBeside)
+			}
 		}
-		if exceed("tenants", 2) || !delayed.Load() {
-			t.Error("A second request did not wait for the first one")
+		if !b.take(t.Context(), &delayed, "tenants", 8, 8) {
+			t.Fatal("The requests got no bytes")
 		}
-		if b.take(t.Context(), &delayed, "tenants", 10, 1) {
-			t.Error("A new request got bytes that there are not")
+		ok, beside := exceed(t.Context(), 1)
+		check("the first request", ok, beside, true, true)
+		ok, beside = exceed(t.Context(), 1)
+		check("the first request again", ok, beside, true, true)
+		if delayed.Load() {
+			t.Error("The first request waited")
 		}
-		if !exceed("nodes", 3) {
-			t.Error("A request of another owner did not get its bytes")
+		if !b.take(t.Context(), &delayed, "nodes", 10, 2) {
+			t.Error("What one request exceeds is missing for the reserve")
 		}
-		b.give("nodes", 5)
-		got := make(chan bool, 1)
-		go func() { got <- exceed("tenants", 2) }()
-		time.AfterFunc(patience/2, func() { b.give("tenants", 12) })
-		if !<-got {
-			t.Error("The second request got no bytes when the first one had ended")
-		}
-		b.give("tenants", 11)
-		if b.used != 0 || len(b.owned) > 0 || len(b.over) > 0 {
-			t.Errorf("Got %d bytes used, %v, %v, want none", b.used, b.owned, b.over)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
+		ok, beside = exceed(t.Context(), 2)
+		check("another request", ok, beside, false, false)
+		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if !b.exceed(ctx, &delayed, "tenants", 10, 20, 1) || b.exceed(ctx, &delayed, "tenants", 10, 1, 2) {
-			t.Error("A request that has ended waited")
+		ok, beside = exceed(ended, 2)
+		check("another request that has ended", ok, beside, false, false)
+		if !delayed.Load() {
+			t.Error("The other request did not wait")
+		}
+		time.AfterFunc(patience/2, func() { b.settle(1) })
+		ok, beside = exceed(t.Context(), 2)
+		check("another request, when the first one ends", ok, beside, true, true)
+		b.settle(1) // It ended before.
+		ok, beside = exceed(t.Context(), 3)
+		check("a third request", ok, beside, false, false)
+		time.AfterFunc(patience/2, func() { b.give("tenants", 8) })
+		ok, beside = exceed(t.Context(), 3)
+		check("a third request, when there are bytes", ok, beside, true, false)
+		b.settle(2)
+		b.give("tenants", 5)
+		b.give("nodes", 2)
+		if b.used != 0 || len(b.owned) > 0 || b.exceeding != nil {
+			t.Errorf("Got %d bytes used, %v, %v, want none", b.used, b.owned, b.exceeding)
 		}
 	})
 }

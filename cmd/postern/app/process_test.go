@@ -32,8 +32,8 @@ type apiServer struct {
 	mutate, validate string
 	// pod is the only pod, in protobuf.
 	pod []byte
-	// only is the only object of a resource, in JSON, by the path of the resource.
-	only map[string]string
+	// stored has the objects of a resource, in JSON, by the path of the resource.
+	stored map[string][]string
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -45,11 +45,14 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case s.pod != nil && strings.HasPrefix(req.URL.Path, "/api/v1/namespaces/ns/pods/"):
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 		_, _ = w.Write(s.pod)
-	case s.only[req.URL.Path] != "" && req.URL.Query().Get("watch") != "":
+	case s.stored[req.URL.Path] != nil && req.URL.Query().Get("watch") != "":
 		var object struct{ Kind string }
-		_ = json.Unmarshal([]byte(s.only[req.URL.Path]), &object)
-		fmt.Fprintf(w, `{"type":"ADDED","object":%s}{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,
-			"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`, s.only[req.URL.Path], object.Kind)
+		for _, raw := range s.stored[req.URL.Path] {
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`, raw)
+			_ = json.Unmarshal([]byte(raw), &object)
+		}
+		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,
+			"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`, object.Kind)
 		w.(http.Flusher).Flush()
 		<-req.Context().Done()
 	case req.Method == http.MethodDelete:

@@ -59,6 +59,11 @@ func (s Set) Covers(t *corev1.Toleration) bool {
 	return s.values[valueOf(*t)] || s.longest.another(t)
 }
 
+// Memory returns how many bytes of memory a list of n tolerations takes while it grows, without their text.
+func Memory(n int) int64 {
+	return footprint.WithSpare(int64(n) * int64(reflect.TypeFor[corev1.Toleration]().Size()))
+}
+
 // SetMemory returns how many bytes of memory a set of n tolerations takes beside them.
 func SetMemory(n int) int64 {
 	return footprint.OfMap(reflect.TypeFor[map[value]bool](), n) + footprint.OfMap(reflect.TypeFor[longest](), n)
@@ -66,8 +71,7 @@ func SetMemory(n int) int64 {
 
 // MergeMemory returns how many bytes of memory a Merge of n tolerations takes.
 func MergeMemory(n int) int64 {
-	item := int64(reflect.TypeFor[corev1.Toleration]().Size())
-	return SetMemory(n) + footprint.OfMap(reflect.TypeFor[longest](), n) + footprint.WithSpare(2*item*int64(n))
+	return SetMemory(n) + footprint.OfMap(reflect.TypeFor[longest](), n) + 2*Memory(n)
 }
 
 // value is a toleration that can be compared.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/kinds/tolerations"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -37,7 +38,7 @@ func requests(kind podspec.ContainerKind) string {
 		admit.CELAnyNested(admit.CELValue("c.resources.requests", "{}"), "name", extended))
 }
 
-func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
+func mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
 	names := sets.New[string]()
 	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
 		for name := range c.Resources.Requests {
@@ -45,6 +46,9 @@ func mutate(_ context.Context, _ *admit.Request, pod, _ *corev1.Pod) error {
 				names.Insert(string(name))
 			}
 		}
+	}
+	if err := r.Grow(ctx, tolerations.Memory(len(names))); err != nil {
+		return err
 	}
 	tolerate(&pod.Spec, names)
 	return nil

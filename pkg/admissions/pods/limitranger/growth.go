@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// containerBytes is the least that a container takes in etcd, in protobuf. Seven of its fields are always written.
+	// containerBytes is the least that a container takes in etcd, in protobuf. Ten of its fields are always written.
 	containerBytes = 26
 	// entryBytes is the least that a resource takes in etcd besides its name, in JSON. It takes 9 in protobuf.
 	entryBytes = 7

@@ -56,10 +56,11 @@ type plugin struct {
 }
 
 func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
-	own, err := p.namespaceSelector(ctx, r)
+	own, end, err := p.namespaceSelector(ctx, r)
 	if err != nil {
 		return err
 	}
+	defer end()
 	if err := r.Grow(ctx, memoryOf(len(own)+len(pod.Spec.NodeSelector))); err != nil {
 		return err
 	}
@@ -75,10 +76,11 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 }
 
 func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
-	own, err := p.namespaceSelector(ctx, r)
+	own, end, err := p.namespaceSelector(ctx, r)
 	if err != nil {
 		return err
 	}
+	defer end()
 	return p.check(r, pod, own, pod.Spec.NodeSelector)
 }
 
@@ -108,28 +110,28 @@ func forbidden(r *admit.Request, pod *corev1.Pod, why string) error {
 }
 
 // namespaceSelector returns the selector in the namespace's annotation, which may be
-// empty. A namespace without the annotation has the cluster's default.
-func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (labels.Set, error) {
+// empty. A namespace without the annotation has the cluster's default. The memory of the selector is held until end is called.
+func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (selector labels.Set, end func(), err error) {
 	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, admit.ForbiddenAs(r, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", r.Namespace)))
+		return nil, nil, admit.ForbiddenAs(r, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", r.Namespace)))
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
 	text, ok := ns.Annotations[annotation]
 	if !ok {
-		return p.selectors[clusterDefault], nil
+		return p.selectors[clusterDefault], func() {}, nil
 	}
 	// An annotation of 256 KiB becomes 4 MiB.
-	if err := r.Grow(ctx, memoryOf(1+strings.Count(text, ","))); err != nil {
-		return nil, err
+	if end, err = admit.Hold(ctx, memoryOf(1+strings.Count(text, ","))); err != nil {
+		return nil, nil, err
 	}
-	selector, err := labels.ConvertSelectorToLabelsMap(text)
-	if err != nil {
-		return nil, admit.ForbiddenAs(r, err)
+	if selector, err = labels.ConvertSelectorToLabelsMap(text); err != nil {
+		end()
+		return nil, nil, admit.ForbiddenAs(r, err)
 	}
-	return selector, nil
+	return selector, end, nil
 }
 
 // memoryOf returns the memory of n labels in bytes, without their text.

@@ -61,17 +61,25 @@ type plugin struct {
 }
 
 func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.Pod) error {
-	var extra []corev1.Toleration
+	var defaults []corev1.Toleration
 	if r.Operation == admissionv1.Create {
-		defaults, _, err := p.tolerations(ctx, r, defaultAnnotation, p.config.Default)
+		list, _, end, err := p.tolerations(ctx, r, defaultAnnotation, p.config.Default)
 		if err != nil {
 			return err
 		}
-		// mutate copies the toleration, because all requests share the
-		// configuration.
-		for _, t := range defaults {
-			extra = append(extra, *t.DeepCopy())
-		}
+		defer end()
+		defaults = list
+	}
+	before := len(pod.Spec.Tolerations)
+	end, err := admit.Hold(ctx, tolerations.MergeMemory(before+len(defaults)+1)+tolerations.Memory(len(defaults)+1))
+	if err != nil {
+		return err
+	}
+	defer end()
+	extra := make([]corev1.Toleration, 0, len(defaults)+1)
+	for _, t := range defaults {
+		// All requests share the configuration.
+		extra = append(extra, *t.DeepCopy())
 	}
 	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
 	// pods have to stay off such a node.
@@ -81,12 +89,10 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 		})
 	}
 	if len(extra) > 0 {
-		end, err := admit.Hold(ctx, tolerations.MergeMemory(len(pod.Spec.Tolerations)+len(extra)))
-		if err != nil {
-			return err
-		}
 		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
-		end()
+	}
+	if err := r.Grow(ctx, tolerations.Memory(max(0, len(pod.Spec.Tolerations)-before))); err != nil {
+		return err
 	}
 	return p.validate(ctx, r, pod, old)
 }
@@ -95,9 +101,13 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 	if len(pod.Spec.Tolerations) == 0 {
 		return nil
 	}
-	whitelist, scope, err := p.tolerations(ctx, r, whitelistAnnotation, p.config.Whitelist)
-	if err != nil || len(whitelist) == 0 {
+	whitelist, scope, endList, err := p.tolerations(ctx, r, whitelistAnnotation, p.config.Whitelist)
+	if err != nil {
 		return err
+	}
+	defer endList()
+	if len(whitelist) == 0 {
+		return nil
 	}
 	end, err := admit.Hold(ctx, tolerations.SetMemory(len(whitelist)))
 	if err != nil {
@@ -114,27 +124,29 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.
 }
 
 // tolerations returns the list in the namespace's annotation, or the cluster's list
-// if the namespace has no annotation. It also returns where the list comes from.
-func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation string, cluster []corev1.Toleration) (list []corev1.Toleration, scope string, err error) {
+// if the namespace has no annotation. It also returns where the list comes from. The memory of the list is held until end is called.
+func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation string, cluster []corev1.Toleration) (list []corev1.Toleration, scope string, end func(), err error) {
 	ns, err := admit.Lookup(ctx, p.namespaces, p.live, r.Namespace)
 	if apierrors.IsNotFound(err) {
-		return nil, "", admit.Deny(err)
+		return nil, "", nil, admit.Deny(err)
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	annotated, ok := ns.Annotations[annotation]
 	if !ok {
-		return cluster, "cluster", nil
+		return cluster, "cluster", func() {}, nil
 	}
-	if text := []byte(annotated); len(text) > 0 {
-		// An annotation of 256 KiB becomes 10 MiB for each request.
-		if err := r.Grow(ctx, footprint.WithSpare(footprint.Of(text, reflect.TypeOf(list)))); err != nil {
-			return nil, "", err
-		}
+	text := []byte(annotated)
+	// An annotation of 256 KiB becomes 10 MiB.
+	if end, err = admit.Hold(ctx, footprint.WithSpare(footprint.Of(text, reflect.TypeOf(list)))); err != nil {
+		return nil, "", nil, err
+	}
+	if len(text) > 0 {
 		if err := json.Unmarshal(text, &list); err != nil {
-			return nil, "", admit.ForbiddenAs(r, err)
+			end()
+			return nil, "", nil, admit.ForbiddenAs(r, err)
 		}
 	}
-	return list, "namespace", nil
+	return list, "namespace", end, nil
 }
