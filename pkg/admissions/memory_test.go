@@ -162,6 +162,7 @@ func TestMemoryOfLongAnnotations(t *testing.T) {
 		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + long(`{"key":"a%d"},`) + "]"},
 		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/tolerationsWhitelist", "[" + long(`{"key":"a%d"},`) + "]"},
 		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/tolerationsWhitelist", "[{}" + strings.Repeat(",{}", limit/3) + "]"},
+		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + strings.Repeat("{},", limit/3) + `{"key":1}]`},
 		{"PodNodeSelector", "scheduler.alpha.kubernetes.io/node-selector", long("a%d=,")},
 	} {
 		c, err := admittest.Parse(fmt.Appendf(nil, `# The annotation is long.

@@ -6,6 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // TestExceed has a budget of 10 bytes, of which requests hold 8. Each of them needs 5 more before it ends.
@@ -59,5 +63,46 @@ func TestExceed(t *testing.T) {
 		if b.used != 0 || len(b.owned) > 0 || b.exceeding != nil {
 			t.Errorf("Got %d bytes used, %v, %v, want none", b.used, b.owned, b.exceeding)
 		}
+	})
+}
+
+// TestWhatAnAccountHoldsBesideTheBudget has a budget of 12 bytes, of which ordinary requests may have 9, and have 7.
+func TestWhatAnAccountHoldsBesideTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Router{memory: newBudget(12), metrics: NewMetrics(metrics.NewKubeRegistry())}
+		r.memory.add(ordinaryClass, 7)
+		check := func(what string, a *account, beside int64, by any) {
+			t.Helper()
+			if r.memory.used != 7 || a.exceeds != beside || a.claimed != beside || r.memory.exceeding != by {
+				t.Errorf("%s: got %d bytes of the budget, %d beside it, %d claimed, %v", what, r.memory.used, a.exceeds, a.claimed, r.memory.exceeding)
+			}
+		}
+		need := func(a reads.Account) {
+			t.Helper()
+			if err := a.Need(t.Context(), 6); err != nil {
+				t.Error(err)
+			}
+		}
+		a := r.newAccount(tenant{}, 2)
+		part, end := a.Open()
+		need(part)
+		check("a part", a, 6, a.share)
+		end()
+		check("the end of the part", a, 0, nil)
+		need(a)
+		check("the request", a, 6, a.share)
+		other := r.newAccount(tenant{}, 2)
+		got := make(chan error, 1)
+		go func() { got <- other.Need(t.Context(), 6) }()
+		synctest.Wait()
+		other.end()
+		a.end()
+		check("the end of the request", a, 0, nil)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		check("a request that ended while it waited", other, 0, nil)
+		need(a)
+		check("a request that has ended", a, 0, nil)
 	})
 }
