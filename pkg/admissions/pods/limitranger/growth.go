@@ -38,7 +38,7 @@ func growthOf(pod *corev1.Pod, defaults []corev1.ResourceRequirements) (int64, e
 		g.stored += containerBytes
 		g.add(c.Name, c.Resources.Limits, all.Limits)
 		g.add(c.Name, c.Resources.Requests, all.Requests)
-		if g.memory > 0 && g.stored > footprint.StoredBytes {
+		if g.stored > footprint.StoredBytes {
 			return 0, admit.Deny(apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 				"the containers take more than the %d bytes that can be stored, with the defaults of the LimitRanges", footprint.StoredBytes)))
 		}

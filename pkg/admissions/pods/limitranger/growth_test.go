@@ -37,9 +37,10 @@ func defaults(limits bool, names ...string) corev1.ResourceRequirements {
 // TestWhatIsHeldForDefaults compares what is held with what the defaults take.
 func TestWhatIsHeldForDefaults(t *testing.T) {
 	many := strings.Fields("cpu memory ephemeral-storage a.example/1 a.example/2 a.example/3 a.example/4 a.example/5 a.example/6")
-	one := podOf(2_000)
-	for i := range one.Spec.Containers {
-		one.Spec.Containers[i].Resources.Limits = defaults(true, many[1:]...).Limits // a map of its own
+	most := append(strings.Fields("b.example/1 b.example/2 b.example/3 b.example/4 b.example/5 b.example/6"), many...)
+	full := podOf(2_000)
+	for i := range full.Spec.Containers {
+		full.Spec.Containers[i].Resources.Limits = defaults(true, most[1:]...).Limits // a map of its own
 	}
 	for name, tc := range map[string]struct {
 		pod      *corev1.Pod
@@ -48,7 +49,7 @@ func TestWhatIsHeldForDefaults(t *testing.T) {
 		"one limit":                            {podOf(10_000), []corev1.ResourceRequirements{defaults(true, "cpu")}},
 		"limits and requests":                  {podOf(5_000), []corev1.ResourceRequirements{defaults(true, "cpu", "memory"), defaults(false, "cpu", "memory")}},
 		"many limits":                          {podOf(3_000), []corev1.ResourceRequirements{defaults(true, many...)}},
-		"a ninth limit":                        {one, []corev1.ResourceRequirements{defaults(true, many...)}},
+		"a fifteenth limit":                    {full, []corev1.ResourceRequirements{defaults(true, most...)}},
 		"two LimitRanges for one map":          {podOf(5_000), []corev1.ResourceRequirements{defaults(true, "cpu"), defaults(true, "memory")}},
 		"two LimitRanges for one resource":     {podOf(5_000), []corev1.ResourceRequirements{defaults(true, "cpu"), defaults(true, "cpu")}},
 		"two LimitRanges and a map that grows": {podOf(3_000), []corev1.ResourceRequirements{defaults(true, many[:4]...), defaults(true, many[4:]...)}},
