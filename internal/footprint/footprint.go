@@ -132,6 +132,9 @@ func OfMap(t reflect.Type, n int) int64 {
 	return mapBytes + slots(n)*(sizeOf(t.Key())+sizeOf(t.Elem())+1)
 }
 
+// OfList returns the memory in bytes of a list of n items of a type, without what the items point to.
+func OfList(item reflect.Type, n int) int64 { return int64(n) * sizeOf(item) }
+
 // slots returns how many places for entries a map of n entries has: a power of two,
 // eight at least, of which seven eighths are filled at most.
 func slots(n int) int64 {

@@ -77,9 +77,11 @@ func startLimited(t *testing.T, limit int64) *limited {
 		t.Fatalf("Building: %v\n%s", err, out)
 	}
 	server := &apiServer{pod: emptyTerms(t, 680_000), stored: map[string][]string{
-		"/api/v1/limitranges": {`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"ns","resourceVersion":"1"},
+		"/api/v1/limitranges": {
+			`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"ns","resourceVersion":"1"},
 			"spec":{"limits":[{"type":"Container","default":{"cpu":"1"},"defaultRequest":{"cpu":"1"}}]}}`,
-			`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"tolerant","resourceVersion":"1"}}`},
+			`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"tolerant","resourceVersion":"1"}}`,
+		},
 		"/api/v1/namespaces": {`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","resourceVersion":"1"}}`, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"tolerant","resourceVersion":"1","annotations":{
 			"scheduler.alpha.kubernetes.io/defaultTolerations":"[{}` + strings.Repeat(",{}", 255<<10/3) + `]"}}}`},
 	}}

@@ -61,7 +61,7 @@ func (s Set) Covers(t *corev1.Toleration) bool {
 
 // Memory returns how many bytes of memory a list of n tolerations takes while it grows, without their text.
 func Memory(n int) int64 {
-	return footprint.WithSpare(int64(n) * int64(reflect.TypeFor[corev1.Toleration]().Size()))
+	return footprint.WithSpare(footprint.OfList(reflect.TypeFor[corev1.Toleration](), n))
 }
 
 // SetMemory returns how many bytes of memory a set of n tolerations takes beside them.
