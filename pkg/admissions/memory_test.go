@@ -3,6 +3,7 @@ package admissions
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -191,3 +192,42 @@ want: {allowed: true}
 		stop()
 	}
 }
+
+// TestCertificateRequestsHoldMemory has no memory for the certificate requests of the cases.
+func TestCertificateRequestsHoldMemory(t *testing.T) {
+	without := map[string]bool{"CertificateSubjectRestriction": false, "NodeRestriction": false}
+	for _, m := range members() {
+		if _, ok := without[m.Name]; !ok {
+			continue
+		}
+		for _, c := range m.cases(t) {
+			for _, step := range c.Steps {
+				ar, err := step.Request.Admission()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ar.Resource.Resource != "certificatesigningrequests" || step.Want.Allowed == nil || !*step.Want.Allowed {
+					continue
+				}
+				service, stop := (&example{m: m, c: c}).serve(t)
+				resp := service.Validate(reads.NewContext(t.Context(), &broke{}), ar)
+				stop()
+				if !resp.Allowed && resp.Result.Code == http.StatusInternalServerError && strings.HasSuffix(resp.Result.Message, reads.ErrHeld.Error()) {
+					without[m.Name] = true
+				}
+			}
+		}
+	}
+	for name, ok := range without {
+		if !ok {
+			t.Errorf("%s held no memory for any certificate request", name)
+		}
+	}
+}
+
+// broke is an account without memory.
+type broke struct{ account }
+
+func (*broke) Need(context.Context, int64) error { return reads.ErrHeld }
+
+func (b *broke) Open() (reads.Account, func()) { return b, func() {} }

@@ -89,6 +89,12 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if err := p.reserve(ctx, pod, selected); err != nil {
 		return err
 	}
+	// The lists of the pod are made again.
+	end, err := admit.Hold(ctx, r.CopyMemory())
+	if err != nil {
+		return err
+	}
+	defer end()
 	err = apply(ctx, pod, selected)
 	if conflict, ok := errors.AsType[*conflictError](err); ok {
 		p.report(r, pod, conflict)
