@@ -98,23 +98,29 @@ func TestBytesAreWaitedFor(t *testing.T) {
 	}
 }
 
+// needing is an AdmitFunc that waits for n requests, and needs so many bytes twice before it calls then.
+func needing(n int, bytes int64, then func()) router.AdmitFunc {
+	var there sync.WaitGroup
+	there.Add(n)
+	return func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		there.Done()
+		there.Wait()
+		for range 2 {
+			if err := reads.Need(ctx, bytes); err != nil {
+				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()}}
+			}
+		}
+		then()
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}
+}
+
 // TestRequestsThatNeedMore has requests that hold most of the memory and need more. None of them may keep the others from being
 // decided.
 func TestRequestsThatNeedMore(t *testing.T) {
 	var all sync.WaitGroup
-	var there sync.WaitGroup
-	there.Add(4)
 	svc := heavy(8<<20, nil)
-	svc.Mutate = func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		there.Done()
-		there.Wait()
-		for range 2 {
-			if err := reads.Need(ctx, 10<<20); err != nil {
-				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()}}
-			}
-		}
-		return &admissionv1.AdmissionResponse{Allowed: true}
-	}
+	svc.Mutate = needing(4, 10<<20, func() {})
 	// 36 MiB are for the objects of ordinary requests.
 	s := serveLimited(t, router.Limits{Bytes: 64 << 20}, svc)
 	for range 4 {
@@ -132,20 +138,8 @@ func TestRequestsThatNeedMore(t *testing.T) {
 // because users make it send some.
 func TestWhoLacksMemory(t *testing.T) {
 	release := make(chan struct{})
-	var there sync.WaitGroup
-	there.Add(2)
 	svc := heavy(8<<20, nil)
-	svc.Mutate = func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		there.Done()
-		there.Wait()
-		for range 2 {
-			if err := reads.Need(ctx, 100<<20); err != nil {
-				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()}}
-			}
-		}
-		<-release
-		return &admissionv1.AdmissionResponse{Allowed: true}
-	}
+	svc.Mutate = needing(2, 100<<20, func() { <-release })
 	s := serveLimited(t, router.Limits{Bytes: 256 << 20}, svc)
 	codes := make(chan int, 2)
 	for range 2 {

@@ -97,10 +97,10 @@ func TestWhatAnAccountHoldsBesideTheBudget(t *testing.T) {
 		synctest.Wait()
 		other.end()
 		a.end()
-		check("the end of the request", a, 0, nil)
 		if err := <-got; err != nil {
 			t.Error(err)
 		}
+		check("the end of the request", a, 0, nil)
 		check("a request that ended while it waited", other, 0, nil)
 		need(a)
 		check("a request that has ended", a, 0, nil)
