@@ -113,7 +113,9 @@ func foreground(cmd *exec.Cmd, orphaned syscall.Signal, interrupted *atomic.Bool
 			running = false
 		}
 	}
-	// The command may have ended by the same signal. After Stop, all signals that came are in the channel.
+	// The command may have ended by the same signal, and the kernel may still have that of this process. After Stop, all signals that
+	// came are in the channel.
+	awaitSignals()
 	signal.Stop(signals)
 	for range len(signals) {
 		pass(<-signals)
@@ -126,6 +128,17 @@ func foreground(cmd *exec.Cmd, orphaned syscall.Signal, interrupted *atomic.Bool
 		return code, nil
 	}
 	return 2, nil
+}
+
+// awaitSignals returns when the signals that the kernel has for this process have come. It sends the process another signal, which
+// comes after them because it has a higher number.
+func awaitSignals() {
+	last := make(chan os.Signal, 1)
+	signal.Notify(last, syscall.SIGWINCH)
+	defer signal.Stop(last)
+	if syscall.Kill(os.Getpid(), syscall.SIGWINCH) == nil {
+		<-last
+	}
 }
 
 func cpuOf(s *os.ProcessState) time.Duration { return s.UserTime() + s.SystemTime() }
