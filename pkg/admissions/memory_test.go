@@ -26,8 +26,6 @@ const (
 	maxOver = 1.5
 	// noiseBytes is what other parts of the process may take meanwhile.
 	noiseBytes = 1 << 19
-	// tries is the number of measurements before a test fails: see heap.Peak.
-	tries = 5
 )
 
 // TestMemoryIsHeld makes a list of the object of a case long, for plugins that add something to each item, or make something of
@@ -102,24 +100,19 @@ func checkMemory(t *testing.T, what string, s router.AdmissionService, ar *admis
 		if f == nil {
 			continue
 		}
-		reserved := s.Objects.Weigh(ar)
-		var took, held, limit int64
-		for range tries {
-			var resp *admissionv1.AdmissionResponse
-			took = heap.Peak(func() {
-				var a account
-				ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), &a))
-				defer cancel() // PodPreset holds memory until the request ends.
-				resp, held = f(ctx, ar), a.most.Load()
-			})
-			checkDecided(t, resp)
-			if limit = int64(maxOver*float64(reserved+held)) + noiseBytes; took <= limit {
-				break
-			}
-		}
+		reserved, held := s.Objects.Weigh(ar), int64(0)
+		limit := func() int64 { return int64(maxOver*float64(reserved+held)) + noiseBytes }
+		var resp *admissionv1.AdmissionResponse
+		took := heap.Peak(func() {
+			var a account
+			ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), &a))
+			defer cancel() // PodPreset holds memory until the request ends.
+			resp, held = f(ctx, ar), a.most.Load()
+		}, limit)
+		checkDecided(t, resp)
 		t.Logf("%s, %s: took %d MiB, reserved %d, held %d", what, phase, took>>20, reserved>>20, held>>20)
-		if took > limit {
-			t.Errorf("%s, %s: took %d bytes, want at most %d: %d were reserved, and %d held", what, phase, took, limit, reserved, held)
+		if took > limit() {
+			t.Errorf("%s, %s: took %d bytes, want at most %d: %d were reserved, and %d held", what, phase, took, limit(), reserved, held)
 		}
 	}
 }

@@ -38,19 +38,13 @@ func newBudget(size int64) *budget {
 // Small claims may overtake large claims, so that one large request does not delay
 // all others. It sets delayed before it waits.
 func (b *budget) take(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64) bool {
-	fits, freed := b.try(owner, ceiling, n)
-	if fits {
-		return true
-	}
-	delayed.Store(true)
-	return await(ctx, freed, func() (bool, <-chan struct{}) { return b.try(owner, ceiling, n) })
+	return await(ctx, delayed, func() (bool, <-chan struct{}) { return b.try(owner, ceiling, n) })
 }
 
 // grow is take for a request that holds bytes of the budget. Only one such request of
 // an owner waits. If several did, each would hold what the others wait for.
 func (b *budget) grow(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64) bool {
-	fits, freed := b.try(owner, ceiling, n)
-	if fits {
+	if fits, _ := b.try(owner, ceiling, n); fits {
 		return true
 	}
 	delayed.Store(true)
@@ -58,26 +52,20 @@ func (b *budget) grow(ctx context.Context, delayed *atomic.Bool, owner string, c
 		return false
 	}
 	defer b.unsetGrowing(owner)
-	return await(ctx, freed, func() (bool, <-chan struct{}) { return b.try(owner, ceiling, n) })
+	return b.take(ctx, delayed, owner, ceiling, n)
 }
 
 // exceed is take for a request, by, that holds bytes of the budget and needs n more before it can end. If such requests waited for
 // bytes, each could hold what the others wait for. So one of them at a time has its bytes beside the budget if they are not
 // available, until settle is called for it. The others wait a moment for either.
 func (b *budget) exceed(ctx context.Context, delayed *atomic.Bool, owner string, ceiling, n int64, by any) (ok, beside bool) {
-	try := func() (bool, <-chan struct{}) {
+	ok = await(ctx, delayed, func() (bool, <-chan struct{}) {
 		fits, freed := b.try(owner, ceiling, n)
 		if !fits {
 			beside = b.setExceeding(by)
 		}
 		return fits || beside, freed
-	}
-	ok, freed := try()
-	if ok {
-		return true, beside
-	}
-	delayed.Store(true)
-	ok = await(ctx, freed, try)
+	})
 	return ok, beside
 }
 
@@ -108,8 +96,13 @@ func (b *budget) free() {
 	b.freed = make(chan struct{})
 }
 
-// await repeats try whenever bytes are given back.
-func await(ctx context.Context, freed <-chan struct{}, try func() (bool, <-chan struct{})) bool {
+// await calls try until it succeeds, for a moment: again whenever bytes are given back. It sets delayed before it waits.
+func await(ctx context.Context, delayed *atomic.Bool, try func() (bool, <-chan struct{})) bool {
+	ok, freed := try()
+	if ok {
+		return true
+	}
+	delayed.Store(true)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
@@ -120,7 +113,6 @@ func await(ctx context.Context, freed <-chan struct{}, try func() (bool, <-chan 
 		case <-ctx.Done():
 			return false
 		}
-		var ok bool
 		if ok, freed = try(); ok {
 			return true
 		}

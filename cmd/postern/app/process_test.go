@@ -51,10 +51,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`, raw)
 			_ = json.Unmarshal([]byte(raw), &object)
 		}
-		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,
-			"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`, object.Kind)
-		w.(http.Flusher).Flush()
-		<-req.Context().Done()
+		watchNothing(w, req, "v1", object.Kind)
 	case req.Method == http.MethodDelete:
 		// An outage must not make a clean shutdown fail.
 		w.WriteHeader(http.StatusInternalServerError)
@@ -76,16 +73,21 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
 	case kind != "" && req.URL.Query().Get("watch") != "":
-		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"admissionregistration.k8s.io/v1","kind":"%sWebhookConfiguration",
-			"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`, kind)
-		w.(http.Flusher).Flush()
-		<-req.Context().Done()
+		watchNothing(w, req, "admissionregistration.k8s.io/v1", kind+"WebhookConfiguration")
 	case kind != "":
 		fmt.Fprintf(w, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"%sWebhookConfigurationList","metadata":{"resourceVersion":"1"},"items":[]}`, kind)
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
 	}
+}
+
+// watchNothing ends the initial events of a watch, and sends no others.
+func watchNothing(w http.ResponseWriter, req *http.Request, apiVersion, kind string) {
+	fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,
+		"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`, apiVersion, kind)
+	w.(http.Flusher).Flush()
+	<-req.Context().Done()
 }
 
 var registeredURL = regexp.MustCompile(`"url":"([^"]+)"`)

@@ -70,6 +70,20 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 		defer end()
 		defaults = list
 	}
+	if err := p.add(ctx, r, pod, defaults); err != nil {
+		return err
+	}
+	return p.validate(ctx, r, pod, old)
+}
+
+// add merges the defaults, and the toleration for pods that are not BestEffort, into the tolerations of the pod.
+func (p *plugin) add(ctx context.Context, r *admit.Request, pod *corev1.Pod, defaults []corev1.Toleration) error {
+	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
+	// pods have to stay off such a node.
+	mayStay := podspec.QOSClass(pod, p.features) != corev1.PodQOSBestEffort
+	if len(defaults) == 0 && !mayStay {
+		return nil
+	}
 	before := len(pod.Spec.Tolerations)
 	end, err := admit.Hold(ctx, tolerations.MergeMemory(before+len(defaults)+1)+tolerations.Memory(len(defaults)+1))
 	if err != nil {
@@ -81,20 +95,13 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, old *corev1.
 		// All requests share the configuration.
 		extra = append(extra, *t.DeepCopy())
 	}
-	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
-	// pods have to stay off such a node.
-	if podspec.QOSClass(pod, p.features) != corev1.PodQOSBestEffort {
+	if mayStay {
 		extra = append(extra, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
 	}
-	if len(extra) > 0 {
-		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
-	}
-	if err := r.Grow(ctx, tolerations.Memory(max(0, len(pod.Spec.Tolerations)-before))); err != nil {
-		return err
-	}
-	return p.validate(ctx, r, pod, old)
+	pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
+	return r.Grow(ctx, tolerations.Memory(max(0, len(pod.Spec.Tolerations)-before)))
 }
 
 func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
