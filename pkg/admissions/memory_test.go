@@ -28,50 +28,154 @@ const (
 	noiseBytes = 1 << 19
 )
 
-// TestMemoryIsHeld makes a list of the object of a case long, for plugins that add something to each item, or make something of
-// the list. What they need must be held, or else a few requests at the same time use up the memory of the process.
-func TestMemoryIsHeld(t *testing.T) {
-	type long struct {
-		list  string
-		bytes int
+// long is a request with something long that plugins add to, or of which they make more.
+type long struct {
+	what    string
+	service router.AdmissionService
+	stop    func()
+	request *admissionv1.AdmissionRequest
+	// mutating and validating are the least that is held for them, in KiB.
+	mutating, validating int64
+}
+
+// longRequests returns requests whose memory must be held, or else a few of them at the same time use up the memory of the
+// process.
+func longRequests(t *testing.T) []long {
+	t.Helper()
+	return append(longLists(t), longAnnotations(t)...)
+}
+
+// longLists makes a list of the object of a case long.
+func longLists(t *testing.T) (out []long) {
+	t.Helper()
+	type row struct {
+		list                 string
+		bytes                int
+		mutating, validating int64
 	}
-	wanted := map[string]long{
-		"LimitRanger, create-last-item-wins":                                     {"spec.containers", 100_000},
-		"PodSecurityPolicy, create-annotated-policy-is-tried-first":              {"spec.containers", 100_000},
-		"PodSecurityPolicy, update-ephemeral-container-gets-the-defaults":        {"spec.containers", 100_000},
-		"PodTolerationRestriction, create-covered-tolerations-are-removed":       {"spec.tolerations", 300_000},
-		"RuntimeClass, create-class-without-tolerations-merges-those-of-the-pod": {"spec.tolerations", 300_000},
+	rows := map[string]row{
+		"LimitRanger, create-last-item-wins":                                     {"spec.containers", 100_000, 2_000, 0},
+		"PodSecurityPolicy, create-annotated-policy-is-tried-first":              {"spec.containers", 100_000, 3_400, 1_100},
+		"PodSecurityPolicy, update-ephemeral-container-gets-the-defaults":        {"spec.containers", 100_000, 3_400, 1_100},
+		"PodTolerationRestriction, create-covered-tolerations-are-removed":       {"spec.tolerations", 300_000, 5_000, 0},
+		"RuntimeClass, create-class-without-tolerations-merges-those-of-the-pod": {"spec.tolerations", 300_000, 5_000, 0},
 	}
 	p := newComparison(t, 0)
 	for _, x := range p.examples() {
 		key := x.m.Name + ", " + x.c.Name()
-		w, ok := wanted[key]
+		r, ok := rows[key]
 		if !ok {
 			continue
 		}
+		delete(rows, key)
 		lists := edges.Lists(x.object)
-		i := slices.IndexFunc(lists, func(l edges.List) bool { return l.Path == w.list })
+		i := slices.IndexFunc(lists, func(l edges.List) bool { return l.Path == r.list })
 		if i < 0 {
-			t.Fatalf("%s: no list %s", key, w.list)
+			t.Fatalf("%s: no list %s", key, r.list)
 		}
-		p.bytes = w.bytes
-		p.measure(x, lists[i])
-		delete(wanted, key)
+		p.bytes = r.bytes
+		l := long{mutating: r.mutating, validating: r.validating}
+		l.what, l.service, l.stop, l.request = p.lengthen(x, lists[i])
+		out = append(out, l)
 	}
-	if len(wanted) > 0 {
-		t.Errorf("Did not find %v", wanted)
+	if len(rows) > 0 {
+		t.Errorf("Did not find %v", rows)
+	}
+	return out
+}
+
+// longAnnotations has a small pod in a namespace whose annotations, of which a Namespace may have 256 KiB, are decoded for each
+// request.
+func longAnnotations(t *testing.T) (out []long) {
+	t.Helper()
+	const limit = 255 << 10
+	many := func(format string) string {
+		var out strings.Builder
+		for i := 0; out.Len() < limit; i++ {
+			fmt.Fprintf(&out, format, i)
+		}
+		return strings.TrimSuffix(out.String(), ",")
+	}
+	for _, tc := range []struct {
+		plugin, annotation, text string
+		mutating, validating     int64
+	}{
+		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + many(`{"key":"a%d"},`) + "]", 12_000, 0},
+		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/tolerationsWhitelist", "[" + many(`{"key":"a%d"},`) + "]", 6_000, 6_000},
+		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/tolerationsWhitelist", "[{}" + strings.Repeat(",{}", limit/3) + "]", 28_000, 28_000},
+		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + strings.Repeat("{},", limit/3) + `{"key":1}]`, 8_000, 0},
+		{"PodNodeSelector", "scheduler.alpha.kubernetes.io/node-selector", many("a%d=,"), 4_000, 2_000},
+	} {
+		c, err := admittest.Parse(fmt.Appendf(nil, `# The annotation is long.
+cluster:
+- {apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {%s: '%s'}}}
+request:
+  operation: CREATE
+  object:
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: web, namespace: shop}
+    spec: {containers: [{name: app, image: "app:1"}], tolerations: [{key: disk, operator: Exists}]}
+want: {allowed: true}
+`, tc.annotation, tc.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms := members()
+		m := ms[slices.IndexFunc(ms, func(m member) bool { return m.Name == tc.plugin })]
+		l := long{what: tc.plugin + ", " + tc.annotation, mutating: tc.mutating, validating: tc.validating}
+		if l.request, err = c.Steps[0].Request.Admission(); err != nil {
+			t.Fatal(err)
+		}
+		l.service, l.stop = (&example{m: m, c: c}).serve(t)
+		out = append(out, l)
+	}
+	return out
+}
+
+// TestMemoryIsHeld looks at what is held for long requests.
+func TestMemoryIsHeld(t *testing.T) {
+	for _, l := range longRequests(t) {
+		for _, half := range []struct {
+			phase string
+			f     router.AdmitFunc
+			want  int64
+		}{{"mutating", l.service.Mutate, l.mutating}, {"validating", l.service.Validate, l.validating}} {
+			if half.f == nil {
+				continue
+			}
+			resp, held := heldFor(t, half.f, l.request.DeepCopy())
+			checkDecided(t, resp)
+			if held>>10 < half.want {
+				t.Errorf("%s, %s: held %d KiB, want at least %d", l.what, half.phase, held>>10, half.want)
+			}
+		}
+		l.stop()
 	}
 }
 
-// TestMemoryIsHeldForEachList does so for all plugins and for all lists that their cases have.
-func TestMemoryIsHeldForEachList(t *testing.T) {
-	ring.Second(t, "minutes")
+// TestMemoryOfLongRequests measures that they take no more than is reserved and held.
+func TestMemoryOfLongRequests(t *testing.T) {
+	ring.Second(t, "it measures memory, which takes a quiet machine")
+	for _, l := range longRequests(t) {
+		checkMemory(t, l.what, l.service, l.request)
+		l.stop()
+	}
+}
+
+// TestMemoryForEachList measures the same for all plugins and for all lists that their cases have.
+func TestMemoryForEachList(t *testing.T) {
+	ring.Second(t, "it measures memory, which takes a quiet machine, for minutes")
 	p := newComparison(t, 400_000)
 	for _, x := range p.examples() {
 		for _, l := range edges.Lists(x.object) {
-			if l.Used && p.isNew(x.m.Name, x.name, l.Path) {
-				p.measure(x, l)
+			if !l.Used || !p.isNew(x.m.Name, x.name, l.Path) || l.Fit(x.object, p.bytes) < 100 {
+				continue // Such as a list of texts that are long in the example.
 			}
+			p.compared[x.m.Name]++
+			what, service, stop, ar := p.lengthen(x, l)
+			checkMemory(t, what, service, ar)
+			stop()
 		}
 	}
 	if n := len(p.compared); n < 20 {
@@ -79,18 +183,22 @@ func TestMemoryIsHeldForEachList(t *testing.T) {
 	}
 }
 
-// measure measures the memory for the object with a long list.
-func (p *comparison) measure(x *example, l edges.List) {
+// lengthen returns the request for the object with a long list, and the plugin.
+func (p *comparison) lengthen(x *example, l edges.List) (what string, service router.AdmissionService, stop func(), ar *admissionv1.AdmissionRequest) {
 	p.Helper()
 	n := l.Fit(x.object, p.bytes)
-	if n < 100 {
-		return // such as a list of texts that are long in the example
-	}
-	ar := x.request(p.T, func(object apiruntime.Object) apiruntime.Object { return l.Make(object, n) })
-	service, stop := x.serve(p.T)
-	defer stop()
-	p.compared[x.m.Name]++
-	checkMemory(p.T, fmt.Sprintf("%s, case %s, %d items in %s", x.m.Name, x.c.Name(), n, l), service, ar)
+	ar = x.request(p.T, func(object apiruntime.Object) apiruntime.Object { return l.Make(object, n) })
+	service, stop = x.serve(p.T)
+	return fmt.Sprintf("%s, case %s, %d items in %s", x.m.Name, x.c.Name(), n, l), service, stop, ar
+}
+
+// heldFor returns the answer to a request, and the most that is held for it, in bytes.
+func heldFor(t *testing.T, f router.AdmitFunc, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, int64) {
+	t.Helper()
+	var a account
+	ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), &a))
+	defer cancel() // PodPreset holds memory until the request ends.
+	return f(ctx, ar), a.most.Load()
 }
 
 // checkMemory fails the test if a phase takes more memory than is held for it.
@@ -103,12 +211,7 @@ func checkMemory(t *testing.T, what string, s router.AdmissionService, ar *admis
 		reserved, held := s.Objects.Weigh(ar), int64(0)
 		limit := func() int64 { return int64(maxOver*float64(reserved+held)) + noiseBytes }
 		var resp *admissionv1.AdmissionResponse
-		took := heap.Peak(func() {
-			var a account
-			ctx, cancel := context.WithCancel(reads.NewContext(t.Context(), &a))
-			defer cancel() // PodPreset holds memory until the request ends.
-			resp, held = f(ctx, ar), a.most.Load()
-		}, limit)
+		took := heap.Peak(func() { resp, held = heldFor(t, f, ar) }, limit)
 		checkDecided(t, resp)
 		t.Logf("%s, %s: took %d MiB, reserved %d, held %d", what, phase, took>>20, reserved>>20, held>>20)
 		if took > limit() {
@@ -149,51 +252,6 @@ func (*account) Turn(context.Context) (end func(), err error) { return func() {}
 func (*account) Call(context.Context) (end func(), err error) { return func() {}, nil }
 func (*account) Queued()                                      {}
 func (*account) Fits(int64) bool                              { return true }
-
-// TestMemoryOfLongAnnotations has a small pod in a namespace whose annotations, of which a Namespace may have 256 KiB, are
-// decoded for each request.
-func TestMemoryOfLongAnnotations(t *testing.T) {
-	const limit = 255 << 10
-	long := func(format string) string {
-		var out strings.Builder
-		for i := 0; out.Len() < limit; i++ {
-			fmt.Fprintf(&out, format, i)
-		}
-		return strings.TrimSuffix(out.String(), ",")
-	}
-	for _, tc := range []struct{ plugin, annotation, text string }{
-		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + long(`{"key":"a%d"},`) + "]"},
-		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/tolerationsWhitelist", "[" + long(`{"key":"a%d"},`) + "]"},
-		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/tolerationsWhitelist", "[{}" + strings.Repeat(",{}", limit/3) + "]"},
-		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + strings.Repeat("{},", limit/3) + `{"key":1}]`},
-		{"PodNodeSelector", "scheduler.alpha.kubernetes.io/node-selector", long("a%d=,")},
-	} {
-		c, err := admittest.Parse(fmt.Appendf(nil, `# The annotation is long.
-cluster:
-- {apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {%s: '%s'}}}
-request:
-  operation: CREATE
-  object:
-    apiVersion: v1
-    kind: Pod
-    metadata: {name: web, namespace: shop}
-    spec: {containers: [{name: app, image: "app:1"}], tolerations: [{key: disk, operator: Exists}]}
-want: {allowed: true}
-`, tc.annotation, tc.text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ms := members()
-		m := ms[slices.IndexFunc(ms, func(m member) bool { return m.Name == tc.plugin })]
-		ar, err := c.Steps[0].Request.Admission()
-		if err != nil {
-			t.Fatal(err)
-		}
-		service, stop := (&example{m: m, c: c}).serve(t)
-		checkMemory(t, tc.plugin+", "+tc.annotation, service, ar)
-		stop()
-	}
-}
 
 // TestCertificateRequestsHoldMemory has no memory for the certificate requests of the cases.
 func TestCertificateRequestsHoldMemory(t *testing.T) {
