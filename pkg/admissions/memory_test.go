@@ -42,7 +42,7 @@ type long struct {
 // process.
 func longRequests(t *testing.T) []long {
 	t.Helper()
-	return append(longLists(t), longAnnotations(t)...)
+	return slices.Concat(longLists(t), longAnnotations(t), manyPresets(t))
 }
 
 // longLists makes a list of the object of a case long.
@@ -106,9 +106,59 @@ func longAnnotations(t *testing.T) (out []long) {
 		{"PodTolerationRestriction", "scheduler.alpha.kubernetes.io/defaultTolerations", "[" + strings.Repeat("{},", limit/3) + `{"key":1}]`, 8_000, 0},
 		{"PodNodeSelector", "scheduler.alpha.kubernetes.io/node-selector", many("a%d=,"), 4_000, 2_000},
 	} {
-		c, err := admittest.Parse(fmt.Appendf(nil, `# The annotation is long.
+		namespace := fmt.Sprintf("- {apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {%s: '%s'}}}", tc.annotation, tc.text)
+		out = append(out, longFor(t, tc.plugin, tc.annotation, namespace, tc.mutating, tc.validating))
+	}
+	return out
+}
+
+// manyPresets has a small pod in a namespace whose PodPresets add as much as a pod can be stored with, or nothing that the pod does not
+// have.
+func manyPresets(t *testing.T) (out []long) {
+	t.Helper()
+	for what, tc := range map[string]struct {
+		presets int
+		spec    func(i int) string
+		// mutating is the least that is held, in KiB.
+		mutating int64
+	}{
+		"variables": {800, func(i int) string {
+			var env strings.Builder
+			for n := range 130 {
+				fmt.Fprintf(&env, `,{"name":"V%d"}`, i*130+n)
+			}
+			return `{"env":[` + env.String()[1:] + `]}`
+		}, 30_000},
+		"volumes": {3_500, func(i int) string {
+			var volumes strings.Builder
+			for n := range 20 {
+				fmt.Fprintf(&volumes, `,{"name":"v%d","emptyDir":{}}`, i*20+n)
+			}
+			return `{"volumes":[` + volumes.String()[1:] + `]}`
+		}, 35_000},
+		"mounts": {1_000, func(i int) string {
+			var mounts strings.Builder
+			for n := range 50 {
+				fmt.Fprintf(&mounts, `,{"name":"v%d","mountPath":"/%d"}`, i*50+n, i*50+n)
+			}
+			return `{"volumeMounts":[` + mounts.String()[1:] + `]}`
+		}, 18_000},
+	} {
+		presets := make([]string, tc.presets)
+		for i := range presets {
+			presets[i] = fmt.Sprintf(`- {"apiVersion":"settings.postern.dev/v1alpha1","kind":"PodPreset","metadata":{"name":"p%d","namespace":"shop"},"spec":%s}`, i, tc.spec(i))
+		}
+		out = append(out, longFor(t, "PodPreset", what, strings.Join(presets, "\n"), tc.mutating, 0))
+	}
+	return out
+}
+
+// longFor returns the creation of a small pod in a cluster.
+func longFor(t *testing.T, plugin, what, cluster string, mutating, validating int64) long {
+	t.Helper()
+	c, err := admittest.Parse(fmt.Appendf(nil, `# Something in the cluster is long.
 cluster:
-- {apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {%s: '%s'}}}
+%s
 request:
   operation: CREATE
   object:
@@ -117,20 +167,18 @@ request:
     metadata: {name: web, namespace: shop}
     spec: {containers: [{name: app, image: "app:1"}], tolerations: [{key: disk, operator: Exists}]}
 want: {allowed: true}
-`, tc.annotation, tc.text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ms := members()
-		m := ms[slices.IndexFunc(ms, func(m member) bool { return m.Name == tc.plugin })]
-		l := long{what: tc.plugin + ", " + tc.annotation, mutating: tc.mutating, validating: tc.validating}
-		if l.request, err = c.Steps[0].Request.Admission(); err != nil {
-			t.Fatal(err)
-		}
-		l.service, l.stop = (&example{m: m, c: c}).serve(t)
-		out = append(out, l)
+`, cluster))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out
+	ms := members()
+	m := ms[slices.IndexFunc(ms, func(m member) bool { return m.Name == plugin })]
+	l := long{what: plugin + ", " + what, mutating: mutating, validating: validating}
+	if l.request, err = c.Steps[0].Request.Admission(); err != nil {
+		t.Fatal(err)
+	}
+	l.service, l.stop = (&example{m: m, c: c}).serve(t)
+	return l
 }
 
 // TestMemoryIsHeld looks at what is held for long requests.

@@ -10,7 +10,7 @@ import (
 func envItems() items[corev1.EnvVar] {
 	return items[corev1.EnvVar]{
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.EnvVar { return s.Env },
-		keys: func(e *corev1.EnvVar) []key { return []key{{"env", e.Name}} },
+		keys: func(e *corev1.EnvVar) [2]key { return [2]key{{"env", e.Name}} },
 		align: func(found, item *corev1.EnvVar) {
 			podspec.SetEnvDefaults(found)
 			podspec.SetEnvDefaults(item)
@@ -22,7 +22,7 @@ func envItems() items[corev1.EnvVar] {
 func envFromItems() items[corev1.EnvFromSource] {
 	return items[corev1.EnvFromSource]{
 		of: func(s *settingsv1alpha1.PodPresetSpec) []corev1.EnvFromSource { return s.EnvFrom },
-		keys: func(e *corev1.EnvFromSource) []key {
+		keys: func(e *corev1.EnvFromSource) [2]key {
 			k := key{"envFrom", "", "", e.Prefix}
 			if e.ConfigMapRef != nil {
 				k[1] = e.ConfigMapRef.Name
@@ -30,7 +30,7 @@ func envFromItems() items[corev1.EnvFromSource] {
 			if e.SecretRef != nil {
 				k[2] = e.SecretRef.Name
 			}
-			return []key{k}
+			return [2]key{k}
 		},
 		repeats: true,
 	}
@@ -40,14 +40,14 @@ func envFromItems() items[corev1.EnvFromSource] {
 func mountItems() items[corev1.VolumeMount] {
 	return items[corev1.VolumeMount]{
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.VolumeMount { return s.VolumeMounts },
-		keys: func(m *corev1.VolumeMount) []key { return []key{{"volumeMount", m.Name}, {"mountPath", m.MountPath}} },
+		keys: func(m *corev1.VolumeMount) [2]key { return [2]key{{"volumeMount", m.Name}, {"mountPath", m.MountPath}} },
 	}
 }
 
 func volumeItems() items[corev1.Volume] {
 	return items[corev1.Volume]{
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.Volume { return s.Volumes },
-		keys: func(v *corev1.Volume) []key { return []key{{"volume", v.Name}} },
+		keys: func(v *corev1.Volume) [2]key { return [2]key{{"volume", v.Name}} },
 		align: func(found, item *corev1.Volume) {
 			podspec.SetVolumeDefaults(found)
 			podspec.SetVolumeDefaults(item)

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/postern-dev/postern/internal/footprint"
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
@@ -17,11 +19,19 @@ import (
 const (
 	// maxAdded is the number of bytes, encoded as protobuf, that presets may add to a pod. etcd stores no larger object,
 	// and Postern must not run out of memory for a pod that cannot be stored.
-	maxAdded = 3 << 19
-	// maxUnreserved is the number of bytes that presets add to an ordinary pod.
-	maxUnreserved = 4 << 10
+	maxAdded = footprint.StoredBytes
+	// maxDistinct is the number of bytes of the items that differ, of which the pod may have as much as can be added to it. With
+	// more than that, the pod is too large whatever it has.
+	maxDistinct = 2 * maxAdded
 	// itemOverhead is the number of bytes of an item's tag and length.
 	itemOverhead = 4
+)
+
+const (
+	// bytesPerItem is the memory in bytes that apply needs for an item: its keys, where it comes, and its place in lists.
+	bytesPerItem = 300
+	// maxItems is the number of items that differ, or come again, and fit into maxDistinct.
+	maxItems = maxDistinct / (itemOverhead + 2)
 )
 
 var errTooLarge = fmt.Errorf("the PodPresets add more than %d bytes to the pod", maxAdded)
@@ -36,24 +46,34 @@ func (e *conflictError) Error() string {
 	return fmt.Sprintf("PodPreset %q conflicts on %s", e.preset.Name, e.item)
 }
 
+// growth returns the memory in bytes that the presets add to a pod, and that apply needs for a time. They are upper bounds: the pod may
+// have the items already, and a preset those of another one.
+func growth(pod *corev1.Pod, selected []*preset) (added, needed int64) {
+	containers := int64(len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers))
+	items := 0
+	for _, p := range selected {
+		added += p.podMemory + containers*p.containerMemory
+		items += len(p.Spec.Volumes) + len(p.Spec.Env) + len(p.Spec.EnvFrom) + len(p.Spec.VolumeMounts)
+	}
+	added = min(added, maxAdded*footprint.BytesPerProtobuf) + footprint.OfMap(reflect.TypeFor[map[string]string](), len(pod.Annotations)+len(selected))
+	return added, int64(min(items, maxItems)) * bytesPerItem
+}
+
 // apply adds the content of the presets to the pod. It leaves the pod unchanged if it returns an error.
 //
 // Upstream: safeToApplyPodPresetsOnPod, applyPodPresetsOnPod.
 func apply(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
-	m := &merger{room: maxAdded}
+	m := &merger{room: maxAdded, distinct: maxDistinct}
 	for _, p := range selected {
 		m.room -= p.annotationSize()
 	}
-	added, err := collect(ctx, selected, volumeItems())
+	added, err := collect(ctx, m, selected, volumeItems())
 	if err != nil {
 		return err
 	}
 	volumes, err := merge(ctx, m, pod.Spec.Volumes, added)
 	if err != nil {
 		return err
-	}
-	if m.room < 0 {
-		return errTooLarge
 	}
 	if err := m.prepare(ctx, selected); err != nil {
 		return err
@@ -91,17 +111,19 @@ type merger struct {
 	envFrom *additions[corev1.EnvFromSource]
 	// room is how many more bytes may be added.
 	room int
+	// distinct is how many more bytes the items may have that differ.
+	distinct int
 }
 
 // prepare collects the additions to each container.
 func (m *merger) prepare(ctx context.Context, selected []*preset) (err error) {
-	if m.env, err = collect(ctx, selected, envItems()); err != nil {
+	if m.env, err = collect(ctx, m, selected, envItems()); err != nil {
 		return err
 	}
-	if m.mounts, err = collect(ctx, selected, mountItems()); err != nil {
+	if m.mounts, err = collect(ctx, m, selected, mountItems()); err != nil {
 		return err
 	}
-	m.envFrom, err = collect(ctx, selected, envFromItems())
+	m.envFrom, err = collect(ctx, m, selected, envFromItems())
 	return err
 }
 
@@ -128,8 +150,8 @@ type key [4]string
 // items is what merge has to know about the items of a list.
 type items[T any] struct {
 	of func(*settingsv1alpha1.PodPresetSpec) []T
-	// keys returns the keys of an item. An item of a preset is added if the list has no item with its first key.
-	keys func(*T) []key
+	// keys returns the one or two keys of an item. An item of a preset is added if the list has no item with its first key.
+	keys func(*T) [2]key
 	// align, unless nil, removes the differences between an item of the pod and one of a preset that are no conflict. The
 	// API server sets defaults in pods, but not in presets.
 	align func(found, item *T)
@@ -152,7 +174,7 @@ type additions[T any] struct {
 	list []addition[T]
 	// places is the number of items, with those that are repeated.
 	places int
-	// numbers has a number from 0 for each key of the items.
+	// numbers has a number from 1 for each key of the items.
 	numbers map[key]int
 }
 
@@ -160,50 +182,57 @@ type additions[T any] struct {
 type addition[T any] struct {
 	preset *preset
 	item   *T
-	keys   []key
-	// numbers are those of the keys.
-	numbers []int
-	// places are where the item comes in the order of all items.
-	places []int
+	// numbers are those of the keys, or 0.
+	numbers [2]int
+	// place is where the item comes in the order of all items, and repeated where it comes again.
+	place    int
+	repeated []int
 }
 
 // collect returns the items of the presets, in their order. If an item equals an earlier one, it is left out or becomes
 // another place of the earlier one, so that no container compares both. An item that differs from an earlier one conflicts in every
 // container, so it is the last one.
-func collect[T any, P object[T]](ctx context.Context, selected []*preset, kind items[T]) (*additions[T], error) {
+func collect[T any, P object[T]](ctx context.Context, m *merger, selected []*preset, kind items[T]) (*additions[T], error) {
 	out := &additions[T]{items: kind, numbers: map[key]int{}}
-	var first []int // the index of an item plus 1, by the number of its first key
+	first := []int{0} // the index of an item plus 1, by the number of its first key
 	for _, p := range selected {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("collecting the content of PodPresets: %w", err)
 		}
 		list := kind.of(&p.Spec)
 		for i := range list {
-			a := addition[T]{preset: p, item: &list[i], keys: kind.keys(&list[i])}
-			for _, k := range a.keys {
-				n, ok := out.numbers[k]
-				if !ok {
-					n = len(out.numbers)
-					out.numbers[k], first = n, append(first, 0)
-				}
-				a.numbers = append(a.numbers, n)
-			}
-			a.places = []int{out.places}
+			a := addition[T]{preset: p, item: &list[i], place: out.places}
 			out.places++
-			found := &first[a.numbers[0]]
-			switch {
-			case *found == 0 || kind.loose:
-				*found = len(out.list) + 1
-			case equal[T, P](out.list[*found-1].item, a.item, kind.align):
-				if earlier := &out.list[*found-1]; kind.repeats {
-					earlier.places = append(earlier.places, a.places...)
+			for n, k := range kind.keys(a.item) {
+				if k == (key{}) {
+					continue
 				}
+				number, ok := out.numbers[k]
+				if !ok {
+					number = len(first)
+					out.numbers[k], first = number, append(first, 0)
+				}
+				a.numbers[n] = number
+			}
+			found := &first[a.numbers[0]]
+			isRepeated := *found > 0 && !kind.loose && equal[T, P](out.list[*found-1].item, a.item, kind.align)
+			if isRepeated && !kind.repeats {
 				continue
-			case !kind.repeats:
-				out.list = append(out.list, a)
-				return out, nil
+			}
+			if m.distinct -= P(a.item).Size() + itemOverhead; m.distinct < 0 {
+				return nil, errTooLarge
+			}
+			if isRepeated {
+				earlier := &out.list[*found-1]
+				earlier.repeated = append(earlier.repeated, a.place)
+				continue
 			}
 			out.list = append(out.list, a)
+			if *found == 0 || kind.loose {
+				*found = len(out.list)
+			} else if !kind.repeats {
+				return out, nil
+			}
 		}
 	}
 	return out, nil
@@ -224,9 +253,13 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *
 			return nil, fmt.Errorf("applying PodPreset %q: %w", a.preset.Name, ctx.Err())
 		}
 		for n, number := range a.numbers {
+			if number == 0 {
+				continue
+			}
 			if found := known[number]; found != nil {
 				if found != a.item && !equal[T, P](found, a.item, added.align) {
-					return nil, &conflictError{a.preset, fmt.Sprintf("%s %q", a.keys[n][0], short(a.keys[n][1]))}
+					k := added.keys(a.item)[n]
+					return nil, &conflictError{a.preset, fmt.Sprintf("%s %q", k[0], short(k[1]))}
 				}
 				continue
 			}
@@ -236,16 +269,20 @@ func merge[T any, P object[T]](ctx context.Context, m *merger, list []T, added *
 			if n > 0 {
 				continue
 			}
-			for _, at := range a.places {
+			places = append(places, place[T]{a.place, a.item})
+			for _, at := range a.repeated {
 				places = append(places, place[T]{at, a.item})
 			}
 		}
 	}
-	slices.SortFunc(places, func(a, b place[T]) int { return cmp.Compare(a.at, b.at) })
 	for _, p := range places {
 		if m.room -= P(p.item).Size() + itemOverhead; m.room < 0 {
 			return nil, errTooLarge
 		}
+	}
+	slices.SortFunc(places, func(a, b place[T]) int { return cmp.Compare(a.at, b.at) })
+	out = slices.Grow(out, len(places))
+	for _, p := range places {
 		// Requests share the presets, and later plugins may change the pod.
 		out = append(out, *new(T))
 		P(p.item).DeepCopyInto(&out[len(out)-1])
@@ -261,7 +298,7 @@ type place[T any] struct {
 
 // known returns the items of a list by the numbers of their keys.
 func (a *additions[T]) known(list []T) []*T {
-	out := make([]*T, len(a.numbers))
+	out := make([]*T, len(a.numbers)+1)
 	for i := range list {
 		for _, k := range a.keys(&list[i]) {
 			if n, ok := a.numbers[k]; ok {
@@ -285,13 +322,4 @@ func equal[T any, P object[T]](found, item P, align func(found, item *T)) bool {
 	item.DeepCopyInto(&b)
 	align(&a, &b)
 	return apiequality.Semantic.DeepEqual(a, b)
-}
-
-// sizeOf returns the size of all items of a list.
-func sizeOf[T any, P object[T]](list []T) int {
-	total := 0
-	for i := range list {
-		total += P(&list[i]).Size() + itemOverhead
-	}
-	return total
 }

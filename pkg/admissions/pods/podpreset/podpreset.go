@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
@@ -26,8 +24,6 @@ const (
 	// applied is the prefix of the annotations with the presets of a pod. Their values are resource versions.
 	applied = "podpreset.admission.kubernetes.io/podpreset-"
 )
-
-var errNoMemory = errors.New("other pods get so much from PodPresets that there is no memory for this one, repeat the request later")
 
 // Plugin is PodPreset.
 //
@@ -54,8 +50,6 @@ var Plugin = &admit.Plugin{
 type plugin struct {
 	presets  *presets
 	recorder record.EventRecorder
-	// memory limits the memory that presets add to the pods of concurrent requests.
-	memory *semaphore.Weighted
 }
 
 func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
@@ -67,7 +61,7 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	if err != nil {
 		return admit.Handler{}, err
 	}
-	p := &plugin{presets: known, recorder: newRecorder(d), memory: semaphore.NewWeighted(maxAdded)}
+	p := &plugin{presets: known, recorder: newRecorder(d)}
 	return admit.Handler{Mutate: admit.Typed(p.mutate), Validate: validate}, nil
 }
 
@@ -76,25 +70,26 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || pod.Annotations[exclude] == "true" {
 		return nil
 	}
-	selected, err := p.presets.selecting(ctx, r.Namespace, pod.Labels)
+	selected, err := p.presets.selecting(ctx, r.Namespace, pod)
 	if invalid, ok := errors.AsType[*invalidError](err); ok {
 		return admit.Forbidden(r, fmt.Errorf("filtering pod presets failed: %w", invalid))
 	}
-	if errors.Is(err, errTooMuch) {
-		return admit.Forbidden(r, err)
+	if chosen, ok := errors.AsType[tooManyError](err); ok {
+		return admit.Forbidden(r, chosen)
 	}
 	if err != nil || len(selected) == 0 {
 		return err
 	}
-	if err := p.reserve(ctx, pod, selected); err != nil {
-		return err
-	}
+	added, needed := growth(pod, selected)
 	// The lists of the pod are made again.
-	end, err := admit.Hold(ctx, r.CopyMemory())
+	end, err := admit.Hold(ctx, r.CopyMemory()+needed)
 	if err != nil {
 		return err
 	}
 	defer end()
+	if err := r.Grow(ctx, added); err != nil {
+		return err
+	}
 	err = apply(ctx, pod, selected)
 	if conflict, ok := errors.AsType[*conflictError](err); ok {
 		p.report(r, pod, conflict)
@@ -104,33 +99,6 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 		return admit.Forbidden(r, err)
 	}
 	return err
-}
-
-// reserve waits until the memory for the additions of the presets is free, and reserves it until the request ends. The
-// router has reserved memory only for the pod in the request, which may become much larger. The authors of other pods choose how
-// long it waits, so it denies the request if there is no memory in time.
-func (p *plugin) reserve(ctx context.Context, pod *corev1.Pod, selected []*preset) error {
-	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
-	size := 0
-	for _, s := range selected {
-		if size += s.podSize + containers*s.containerSize; size >= maxAdded {
-			size = maxAdded
-			break
-		}
-	}
-	if size <= maxUnreserved {
-		return nil
-	}
-	if !p.memory.TryAcquire(int64(size)) {
-		reads.Queued(ctx)
-		early, cancel := admit.Early(ctx)
-		defer cancel()
-		if p.memory.Acquire(early, int64(size)) != nil {
-			return admit.TooMany(errNoMemory)
-		}
-	}
-	context.AfterFunc(ctx, func() { p.memory.Release(int64(size)) })
-	return nil
 }
 
 // validate denies a preset with an invalid selector. The schema of a CustomResourceDefinition cannot restrict the keys of

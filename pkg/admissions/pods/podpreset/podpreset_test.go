@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -174,15 +173,9 @@ func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 	}
 	p := newPlugin(t, preset("a", `{"env":[`+strings.Join(env, ",")+`]}`)).sync(t)
 	pod := podWith(corev1.Container{})
-	first, end := context.WithCancel(t.Context())
-	defer end()
-	a := &purse{left: 1 << 30}
-	if err := p.Mutate(reads.NewContext(first, a), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 40_000 || a.waits {
-		t.Errorf("Got %v and %d variables for one container, and noted that it waits: %t", err, len(pod.Spec.Containers[0].Env), a.waits)
+	if err := p.Mutate(t.Context(), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 40_000 {
+		t.Errorf("Got %v and %d variables for one container", err, len(pod.Spec.Containers[0].Env))
 	}
-	// The first request has not ended and has all memory.
-	isDeniedInTime(t, p)
-	end()
 	pod = podWith(corev1.Container{})
 	for i := range 10_000 {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i)})
@@ -196,41 +189,45 @@ func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 	}
 }
 
-// isDeniedInTime checks that a pod for whose presets there is no memory is denied before the request ends, also if a controller
-// creates it: with Ignore it would be created without the presets.
-func isDeniedInTime(t *testing.T, p *plugin) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		a := &purse{left: 1 << 30}
-		if err := p.Mutate(reads.NewContext(ctx, a), creation(podWith(corev1.Container{}))); !a.waits || !isDenial(err) || !apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
-			t.Errorf("Got %v while another request has the memory, want it denied with 429 in time, and noted that it waits", err)
+// TestAnnotationsAreBounded has pods that would get annotations of presets that add nothing else, as many as an API server accepts
+// and one byte more.
+func TestAnnotationsAreBounded(t *testing.T) {
+	const enough = 2_500
+	var presets []string
+	size := 0
+	for i := range enough {
+		name := fmt.Sprintf("%050d", i)
+		presets = append(presets, preset(name, "{}"))
+		size += len("podpreset.admission.kubernetes.io/podpreset-") + len(name) + len("1")
+	}
+	p := newPlugin(t, presets...).sync(t)
+	for more, denied := range map[int]bool{0: false, 1: true} {
+		pod := podWith(corev1.Container{})
+		pod.Annotations = map[string]string{"own": strings.Repeat("a", 256<<10-size-len("own")+more)}
+		want := enough + 1
+		if denied {
+			want = 1
 		}
-	})
+		if err := p.Mutate(t.Context(), creation(pod)); isDenial(err) != denied || err != nil && !denied || len(pod.Annotations) != want {
+			t.Errorf("%d bytes more than an API server accepts: got %v and %d annotations, want %d", more, err, len(pod.Annotations), want)
+		}
+		// When it is called again, it replaces the annotations.
+		if err := p.Mutate(t.Context(), creation(pod)); isDenial(err) != denied {
+			t.Errorf("%d bytes more than an API server accepts: got %v when it was called again", more, err)
+		}
+	}
 }
 
-// TestAnnotationsCannotExhaustTheMemory has pods that would get a megabyte of annotations of presets that add nothing else.
-// The API server would refuse such a pod, but only afterwards.
-func TestAnnotationsCannotExhaustTheMemory(t *testing.T) {
-	const enough, tooMany = 12_000, 16_000
-	var presets []string
-	for i := range tooMany {
-		presets = append(presets, preset(fmt.Sprintf("%050d", i), "{}"))
-	}
-	p := newPlugin(t, presets[:enough]...).sync(t)
-	pod := podWith(corev1.Container{})
-	first, end := context.WithCancel(t.Context())
-	defer end()
-	if err := p.Mutate(first, creation(pod)); err != nil || len(pod.Annotations) != enough {
-		t.Errorf("Got %v and %d annotations", err, len(pod.Annotations))
-	}
-	isDeniedInTime(t, p)
-	end()
-	pod = podWith(corev1.Container{})
-	err := newPlugin(t, presets...).sync(t).Mutate(t.Context(), creation(pod))
-	if !isDenial(err) || len(pod.Annotations) > 0 {
-		t.Errorf("Got %v and %d annotations, want a denial", err, len(pod.Annotations))
+// TestWithoutMemoryThePodIsUnchanged has no memory for what the presets add, or for what the plugin needs to add it.
+func TestWithoutMemoryThePodIsUnchanged(t *testing.T) {
+	p := newPlugin(t, preset("a", `{"env":[`+strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",")+`]}`)).sync(t)
+	for had := range 2 {
+		a := &purse{left: 1 << 30, needs: had}
+		pod := podWith(corev1.Container{})
+		err := p.Mutate(reads.NewContext(t.Context(), a), creation(pod))
+		if !errors.Is(err, reads.ErrHeld) || len(pod.Spec.Containers[0].Env) > 0 || len(pod.Annotations) > 0 {
+			t.Errorf("With memory %d times: got %v, %d variables and the annotations %v", had, err, len(pod.Spec.Containers[0].Env), pod.Annotations)
+		}
 	}
 }
 
@@ -446,11 +443,17 @@ func TestLargePresets(t *testing.T) {
 type purse struct {
 	reads.Detached
 
-	left  int64
-	waits bool
+	left int64
+	// needs is how often Need has memory.
+	needs int
 }
 
-func (p *purse) Queued() { p.waits = true }
+func (p *purse) Need(context.Context, int64) error {
+	if p.needs--; p.needs < 0 {
+		return reads.ErrHeld
+	}
+	return nil
+}
 
 func (p *purse) Open() (reads.Account, func()) { return p, func() {} }
 
@@ -476,7 +479,7 @@ func TestLargePresetsCannotExhaustTheMemory(t *testing.T) {
 			return false, nil, nil
 		})
 		// A preset takes 3,000 times 48 bytes, and half as much again.
-		account := &purse{left: 500_000, Detached: func() (reads.Account, func()) { return &purse{left: 1 << 40}, func() {} }}
+		account := &purse{left: 500_000, needs: 2, Detached: func() (reads.Account, func()) { return &purse{left: 1 << 40}, func() {} }}
 		pod := podWith(corev1.Container{})
 		err := p.Mutate(reads.NewContext(t.Context(), account), creation(pod))
 		if isDenial(err) != denied || !denied && err != nil || got != min(presets, 3) {
@@ -484,6 +487,28 @@ func TestLargePresetsCannotExhaustTheMemory(t *testing.T) {
 		}
 		if want := presets; !denied && len(pod.Spec.Volumes) != want || denied && len(pod.Spec.Volumes) != 0 {
 			t.Errorf("%d presets: got %d volumes", presets, len(pod.Spec.Volumes))
+		}
+	}
+}
+
+// TestLargePresetsAreBounded has as many presets for a pod as the plugin reads, and one more.
+func TestLargePresetsAreBounded(t *testing.T) {
+	spec := `{"selector":%s,"env":[` + strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",") + `]}`
+	for presets, denied := range map[int]bool{32: false, 33: true} {
+		all := []string{preset("other", fmt.Sprintf(spec, `{"matchLabels":{"other":"yes"}}`)), preset("small", port)}
+		for i := range presets {
+			all = append(all, preset(fmt.Sprint("p", i), fmt.Sprintf(spec, "{}")))
+		}
+		p := newPlugin(t, all...).sync(t)
+		p.env.Dynamic.ClearActions()
+		pod := podWith(corev1.Container{})
+		err := p.Mutate(t.Context(), creation(pod))
+		got, want := len(p.env.Dynamic.Actions()), presets
+		if denied {
+			want = 0
+		}
+		if isDenial(err) != denied || err != nil && !denied || got != want || (len(pod.Spec.Containers[0].Env) == 0) != denied {
+			t.Errorf("%d large presets: got %v after %d reads, want %d, and %d variables", presets, err, got, want, len(pod.Spec.Containers[0].Env))
 		}
 	}
 }

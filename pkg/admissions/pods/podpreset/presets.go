@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,15 +34,17 @@ const (
 	// maxCached is how much memory in bytes the spec of a preset in the cache may take. A preset that sets the address of a proxy
 	// in two variables takes 679. Users choose how many presets there are, and empty items take many times as much as in etcd.
 	maxCached = 8 << 10
+	// maxLarge is how many presets that the cache does not have a pod may need. Each of them is a call of the API server.
+	maxLarge = 32
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
 type preset struct {
 	settingsv1alpha1.PodPreset
 	selector labels.Selector
-	// podSize and containerSize are the largest numbers of bytes that the preset adds to a pod and to each of its
-	// containers.
-	podSize, containerSize int
+	// memory is how much memory in bytes the spec takes, and podMemory and containerMemory how much it adds to a pod, without
+	// the annotation, and to each of its containers.
+	memory, podMemory, containerMemory int64
 	// isTooLarge is true for a preset in the cache without its volumes, variables and mounts. Whoever needs them reads the preset
 	// from the API server, within the memory of a request.
 	isTooLarge bool
@@ -87,24 +90,11 @@ func compiled(obj any) (any, error) {
 		return obj, nil
 	}
 	p := compile(u)
-	size, err := memoryOf(u)
-	if err != nil {
-		return nil, err
-	}
-	p.isTooLarge = size > maxCached
+	p.isTooLarge = p.memory > maxCached
 	if p.isTooLarge || p.err != nil {
 		p.Spec = settingsv1alpha1.PodPresetSpec{}
 	}
 	return p, nil
-}
-
-// memoryOf returns the memory in bytes of the typed spec of a preset.
-func memoryOf(u *unstructured.Unstructured) (int64, error) {
-	text, err := json.Marshal(u.Object["spec"])
-	if err != nil {
-		return 0, fmt.Errorf("encoding the spec of a preset: %w", err)
-	}
-	return footprint.Of(text, reflect.TypeFor[settingsv1alpha1.PodPresetSpec]()), nil
 }
 
 // compile converts a preset. It records an error in the preset, because a returned error would keep an older version in
@@ -127,12 +117,30 @@ func compile(u *unstructured.Unstructured) *preset {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 	}
-	p.containerSize = sizeOf[corev1.EnvVar](p.Spec.Env) + sizeOf[corev1.EnvFromSource](p.Spec.EnvFrom) + sizeOf[corev1.VolumeMount](p.Spec.VolumeMounts)
+	if err := p.measure(); err != nil {
+		p.err = err
+	}
 	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
 	// The annotation of kubectl apply contains the whole object again.
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
-	p.podSize = sizeOf[corev1.Volume](p.Spec.Volumes) + p.annotationSize()
 	return p
+}
+
+// measure notes how much memory the spec takes, and how much of it pods get.
+func (p *preset) measure() error {
+	var err error
+	memoryOf := func(list any) int64 {
+		text, failed := json.Marshal(list)
+		err = cmp.Or(err, failed)
+		return footprint.Of(text, reflect.TypeOf(list))
+	}
+	p.podMemory = memoryOf(p.Spec.Volumes)
+	p.containerMemory = memoryOf(p.Spec.Env) + memoryOf(p.Spec.EnvFrom) + memoryOf(p.Spec.VolumeMounts)
+	p.memory = memoryOf(p.Spec.Selector) + p.podMemory + p.containerMemory
+	if err != nil {
+		return fmt.Errorf("measuring: %w", err)
+	}
+	return nil
 }
 
 // sizeOfSelector returns the number of requirements and values of a selector.
@@ -149,10 +157,12 @@ func (p *preset) annotationSize() int {
 	return len(applied) + len(p.Name) + len(p.ResourceVersion) + 2*itemOverhead
 }
 
-var (
-	errUnsynced = errors.New("the presets are not known yet")
-	errTooMuch  = errors.New("the PodPresets that select the pod need more memory than one request may have")
-)
+var errUnsynced = errors.New("the presets are not known yet")
+
+// tooManyError says why the presets that select a pod are too many.
+type tooManyError string
+
+func (e tooManyError) Error() string { return "the PodPresets that select the pod " + string(e) }
 
 // invalidError is the error for a preset whose selector cannot be evaluated.
 type invalidError struct{ preset *preset }
@@ -161,11 +171,47 @@ func (e *invalidError) Error() string {
 	return fmt.Sprintf("PodPreset %q: %v", e.preset.Name, e.preset.err)
 }
 
-// selecting returns the presets of a namespace that select a pod with the given labels, sorted by name. Callers must not
-// modify them.
-func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Set) ([]*preset, error) {
-	var out []*preset
-	for i, s := range p.sources {
+// match is a preset in the cache that selects a pod or cannot be evaluated.
+type match struct {
+	*preset
+
+	source *source
+}
+
+// selecting returns the presets of a namespace that select a pod, sorted by name. Callers must not modify them.
+func (p *presets) selecting(ctx context.Context, namespace string, pod *corev1.Pod) ([]*preset, error) {
+	matches, err := p.matching(ctx, namespace, pod.Labels)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(matches, pod); err != nil {
+		return nil, err
+	}
+	out := make([]*preset, 0, len(matches))
+	for _, m := range matches {
+		item := m.preset
+		if item.isTooLarge {
+			if item, err = m.source.read(ctx, item); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case item == nil:
+			// It was deleted.
+		case item.err != nil:
+			return nil, &invalidError{item}
+		case item.selects(pod.Labels):
+			out = append(out, item)
+		}
+	}
+	return out, nil
+}
+
+// matching returns the presets of a namespace that select a pod with the given labels or cannot be evaluated, sorted by name.
+func (p *presets) matching(ctx context.Context, namespace string, pod labels.Set) ([]match, error) {
+	var out []match
+	for i := range p.sources {
+		s := &p.sources[i]
 		if !s.HasSynced() {
 			return nil, errUnsynced
 		}
@@ -178,26 +224,42 @@ func (p *presets) selecting(ctx context.Context, namespace string, pod labels.Se
 				return nil, fmt.Errorf("filtering pod presets: %w", err)
 			}
 			item, ok := obj.(*preset)
-			if !ok || i > 0 && p.has(p.sources[:i], item) {
-				continue
-			}
-			if item.isTooLarge && item.selects(pod) {
-				if item, err = s.read(ctx, item); err != nil {
-					return nil, err
-				}
-			}
-			switch {
-			case item == nil:
-				// It was deleted.
-			case item.err != nil:
-				return nil, &invalidError{item}
-			case item.selects(pod):
-				out = append(out, item)
+			if ok && (item.err != nil || item.selects(pod)) && !p.has(p.sources[:i], item) {
+				out = append(out, match{item, s})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b *preset) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b match) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// check returns an error if a preset cannot be evaluated, or if there are more presets than a pod can have. The authors of presets
+// choose how many there are, but not how much time the request has.
+func check(matches []match, pod *corev1.Pod) error {
+	large, annotations := 0, 0
+	for key, value := range pod.Annotations {
+		annotations += len(key) + len(value)
+	}
+	for _, m := range matches {
+		if m.err != nil {
+			return &invalidError{m.preset}
+		}
+		if m.isTooLarge {
+			large++
+		}
+		key := applied + m.Name
+		if old, ok := pod.Annotations[key]; ok {
+			annotations -= len(key) + len(old)
+		}
+		annotations += len(key) + len(m.ResourceVersion)
+	}
+	switch {
+	case annotations > validation.TotalAnnotationSizeLimitB && len(matches) > 0:
+		return tooManyError(fmt.Sprintf("add annotations, with which the pod has more than %d bytes of them", validation.TotalAnnotationSizeLimitB))
+	case large > maxLarge:
+		return tooManyError(fmt.Sprintf("are too many: more than %d of them take more than %d bytes of memory", maxLarge, maxCached))
+	}
+	return nil
 }
 
 // selects reports whether the selector of a preset can be evaluated and matches a pod.
@@ -205,7 +267,7 @@ func (p *preset) selects(pod labels.Set) bool { return p.err == nil && p.selecto
 
 // read returns the preset that the API server has now, or nil if it was deleted. The memory of the typed spec is held until the
 // request ends, and that of the untyped object only while the preset is read.
-func (s source) read(ctx context.Context, item *preset) (*preset, error) {
+func (s *source) read(ctx context.Context, item *preset) (*preset, error) {
 	reading, end := reads.Scope(ctx)
 	defer end()
 	u, err := s.live.Namespace(item.Namespace).Get(reading, item.Name, metav1.GetOptions{})
@@ -216,14 +278,10 @@ func (s source) read(ctx context.Context, item *preset) (*preset, error) {
 		return nil, fmt.Errorf("reading PodPreset %q: %w", item.Name, err)
 	}
 	p := compile(u)
-	size, err := memoryOf(u)
-	if err != nil {
-		return nil, err
-	}
 	end()
-	err = reads.Hold(ctx, footprint.WithSpare(size))
+	err = reads.Hold(ctx, footprint.WithSpare(p.memory))
 	if errors.Is(err, reads.ErrTooLarge) {
-		return nil, errTooMuch
+		return nil, tooManyError("need more memory than one request may have")
 	}
 	return p, err
 }
