@@ -17,12 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/internal/edges"
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/internal/seed"
+	posternpolicyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
+	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
@@ -58,6 +61,7 @@ metadata: {name: edge-owners}
 rules:
 - {apiGroups: [""], resources: [configmaps], verbs: ["*"]}
 - {apiGroups: ["", apps], resources: [pods/finalizers, replicasets/finalizers], verbs: [update]}
+- {apiGroups: [settings.postern.dev], resources: [podpresets], verbs: ["*"]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -214,9 +218,22 @@ func metaOf(object runtime.Object) metav1.Object {
 	return m
 }
 
+// edgeCodecs returns those of the kinds of Kubernetes, and of Postern's kinds that users write.
+func edgeCodecs(t *testing.T) serializer.CodecFactory {
+	t.Helper()
+	kinds := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, settingsv1alpha1.AddToScheme, posternpolicyv1.AddToScheme} {
+		if err := add(kinds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return serializer.NewCodecFactory(kinds)
+}
+
 // edgeExamples returns what the admin, a node and alice create, and what they write of objects that exist.
 func edgeExamples(t *testing.T, c *e2e.Cluster) []*edgeExample {
 	t.Helper()
+	codecs := edgeCodecs(t)
 	namespace := c.Namespace(t)
 	node, err := c.Admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, metav1.CreateOptions{})
 	if err != nil {
@@ -233,7 +250,7 @@ func edgeExamples(t *testing.T, c *e2e.Cluster) []*edgeExample {
 		}
 		manifests := strings.NewReplacer("NAMESPACE", namespace, "UID", string(node.UID)).Replace(string(text))
 		for document := range strings.SplitSeq(manifests, "\n---\n") {
-			object, gvk, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(document), nil, nil)
+			object, gvk, err := codecs.UniversalDeserializer().Decode([]byte(document), nil, nil)
 			if err != nil {
 				t.Fatalf("%v in %s", err, document)
 			}
@@ -255,8 +272,11 @@ func edgeExamples(t *testing.T, c *e2e.Cluster) []*edgeExample {
 		if version.Group == "" {
 			config.APIPath = "/api"
 		}
-		config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+		config.NegotiatedSerializer = codecs.WithoutConversion()
 		config.ContentType = runtime.ContentTypeProtobuf // it has more values than JSON
+		if strings.HasSuffix(version.Group, ".postern.dev") {
+			config.ContentType = runtime.ContentTypeJSON
+		}
 		if e.client, err = rest.RESTClientFor(config); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package podpreset_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,9 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
 
+	"github.com/postern-dev/postern/internal/edges"
 	"github.com/postern-dev/postern/internal/proportion"
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/ring"
+	"github.com/postern-dev/postern/internal/seed"
 	"github.com/postern-dev/postern/pkg/admissions/pods/podpreset"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
@@ -510,6 +515,88 @@ func TestLargePresetsAreBounded(t *testing.T) {
 		if isDenial(err) != denied || err != nil && !denied || got != want || (len(pod.Spec.Containers[0].Env) == 0) != denied {
 			t.Errorf("%d large presets: got %v after %d reads, want %d, and %d variables", presets, err, got, want, len(pod.Spec.Containers[0].Env))
 		}
+	}
+}
+
+// edge is a preset of which each field can be changed.
+const edge = `
+apiVersion: settings.postern.dev/v1alpha1
+kind: PodPreset
+metadata: {name: edge, namespace: ns}
+spec:
+  selector: {matchLabels: {app: web}, matchExpressions: [{key: app, operator: In, values: [web]}]}
+  env:
+  - {name: A, value: a}
+  - {name: B, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: "1"}}}
+  - {name: C, valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}
+  envFrom: [{prefix: P_, secretRef: {name: s, optional: true}}, {configMapRef: {name: c}}]
+  volumes:
+  - {name: a, configMap: {name: c, items: [{key: k, path: p, mode: 256}]}}
+  - {name: b, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
+  - {name: c, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}
+  - {name: d, projected: {sources: [{serviceAccountToken: {path: t, audience: a, expirationSeconds: 600}}, {secret: {name: s}}]}}
+  - {name: e, downwardAPI: {items: [{path: p, resourceFieldRef: {resource: limits.cpu, divisor: 1m}}]}}
+  - {name: f, image: {reference: r, pullPolicy: Always}}
+  volumeMounts: [{name: a, mountPath: /a, readOnly: true, subPath: b}, {name: b, mountPath: /b, subPathExpr: $(A)}]
+`
+
+// TestPresetsAtTheEdge has a hundred of the presets of TestAllPresetsAtTheEdge.
+func TestPresetsAtTheEdge(t *testing.T) { checkEdges(t, 100) }
+
+// TestAllPresetsAtTheEdge has presets with what is hardest to decode or to measure in one field.
+func TestAllPresetsAtTheEdge(t *testing.T) {
+	ring.Second(t, "some thousand presets")
+	checkEdges(t, 10_000)
+}
+
+// checkEdges has some presets at the edge of what a client can send, and creates a pod twice with each of them. The plugin decides
+// in any case, and denies pods for a preset that it cannot evaluate if it refuses the preset.
+func checkEdges(t *testing.T, n int) {
+	t.Helper()
+	example := &settingsv1alpha1.PodPreset{}
+	if err := yaml.UnmarshalStrict([]byte(edge), example); err != nil {
+		t.Fatal(err)
+	}
+	// Each preset has its own namespace.
+	var presets []*unstructured.Unstructured
+	var changes []edges.Change
+	var texts []string
+	for i, change := range edges.Some(example, seed.Chance(t), n) {
+		object, ok := change.Make(example).(*settingsv1alpha1.PodPreset)
+		if !ok {
+			t.Fatalf("%s: another type", change)
+		}
+		object.Name, object.Namespace = "edge", fmt.Sprint("ns", i)
+		u := &unstructured.Unstructured{}
+		text, err := json.Marshal(object)
+		if err != nil || u.UnmarshalJSON(text) != nil {
+			continue // A client cannot send it, or the API server does not decode it.
+		}
+		presets, changes, texts = append(presets, u), append(changes, change), append(texts, string(text))
+	}
+	p := newPlugin(t, texts...).sync(t)
+	outcomes := map[string]int{}
+	for i, u := range presets {
+		refused := p.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}, Object: u})
+		if refused != nil && !isDenial(refused) {
+			t.Errorf("%s: got %v for the preset", changes[i], refused)
+		}
+		pod := podWith(corev1.Container{Env: []corev1.EnvVar{{Name: "X"}}})
+		pod.Labels = map[string]string{"app": "web"}
+		for range 2 {
+			r := creation(pod)
+			r.Namespace = u.GetNamespace()
+			err := p.Mutate(t.Context(), r)
+			invalid := err != nil && strings.Contains(err.Error(), "filtering pod presets failed")
+			if err != nil && !isDenial(err) || invalid != (refused != nil) {
+				t.Errorf("%s: got %v for a pod, and %v for the preset", changes[i], err, refused)
+			}
+			outcomes[fmt.Sprintf("invalid: %t, denied: %t, applied: %t", invalid, err != nil, len(pod.Annotations) > 0)]++
+		}
+	}
+	t.Logf("Of %d presets: %v", len(presets), outcomes)
+	if outcomes["invalid: false, denied: false, applied: true"] < len(presets)/2 {
+		t.Error("Few presets were applied, so that the others reach half of the plugin")
 	}
 }
 
