@@ -32,7 +32,7 @@ const (
 	// maxSelector is the largest number of requirements and values of a selector. Every new pod is compared with all of them.
 	maxSelector = 1000
 	// maxCached is how much memory in bytes the spec of a preset in the cache may take. A preset that sets the address of a proxy
-	// in two variables takes 679. Users choose how many presets there are, and empty items take many times as much as in etcd.
+	// in two variables takes 697. Users choose how many presets there are, and empty items take many times as much as in etcd.
 	maxCached = 8 << 10
 	// maxLarge is how many presets that the cache does not have a pod may need. Each of them is a call of the API server.
 	maxLarge = 32
