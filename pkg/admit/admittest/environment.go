@@ -65,7 +65,7 @@ type CallError struct {
 // Environment is the cluster that a case describes.
 type Environment struct {
 	// Client, Dynamic and Metadata have the objects of the case. Their calls fail as the case requires. A change of one of them
-	// is not seen by the others.
+	// is not seen by the others, but a patch of Metadata changes the object of Client.
 	Client   *fake.Clientset
 	Dynamic  *dynamicfake.FakeDynamicClient
 	Metadata *metadatafake.FakeMetadataClient
@@ -120,6 +120,7 @@ func (c *Case) Environment() (*Environment, error) {
 		return nil, fmt.Errorf("adding the type of metadata: %w", err)
 	}
 	e.Metadata = metadatafake.NewSimpleMetadataClient(partScheme, parts...)
+	e.Metadata.PrependReactor("patch", "*", e.patchMetadata)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
 	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
@@ -142,6 +143,16 @@ func (c *Case) Environment() (*Environment, error) {
 
 // Close stops the backend. Informers are stopped by whoever started them.
 func (e *Environment) Close() { e.Backend.Close() }
+
+// patchMetadata patches an object of Client.
+func (e *Environment) patchMetadata(action clienttesting.Action) (bool, runtime.Object, error) {
+	_, obj, err := clienttesting.ObjectReaction(e.Client.Tracker())(action)
+	if err != nil {
+		return true, nil, err //nolint:wrapcheck // it is the answer of an API server
+	}
+	part, err := metadataOf(obj)
+	return true, part, err
+}
 
 // metadataOf returns the metadata of an object as an API server does, which leaves out managed fields that it cannot read.
 func metadataOf(obj runtime.Object) (*metav1.PartialObjectMetadata, error) {

@@ -42,10 +42,10 @@ func (g *gate) selection(at string) string {
 		terms = append(terms, "has(request.namespace) && request.namespace in "+admit.CELStrings(g.Namespaces))
 	}
 	if s := g.Selector; s != nil {
-		terms = append(terms, bind(metadata(at, "labels"), "l", labelTerms(s)))
+		terms = append(terms, bind(metadataField(at, "labels"), "l", labelTerms(s)))
 	}
 	if len(g.Annotations) > 0 {
-		terms = append(terms, bind(metadata(at, "annotations"), "a", equalTerms("a", g.Annotations)))
+		terms = append(terms, bind(metadataField(at, "annotations"), "a", equalTerms("a", g.Annotations)))
 	}
 	return "(" + strings.Join(terms, " && ") + ")"
 }
@@ -55,7 +55,7 @@ func bind(value, name string, terms []string) string {
 	return "[" + value + "].exists(" + name + ", " + strings.Join(append([]string{"true"}, terms...), " && ") + ")"
 }
 
-func metadata(at, field string) string { return admit.CELValue(at+".metadata."+field, "{}") }
+func metadataField(at, field string) string { return admit.CELValue(at+".metadata."+field, "{}") }
 
 func equalTerms(name string, values map[string]string) []string {
 	var terms []string
@@ -110,7 +110,7 @@ func guarded() string {
 
 // annotation returns the CEL expression for the value of an annotation, or an empty string.
 func annotation(at, key string) string {
-	return bindValue(metadata(at, "annotations"), fmt.Sprintf("'%[1]s' in a ? a['%[1]s'] : ''", key))
+	return bindValue(metadataField(at, "annotations"), fmt.Sprintf("'%[1]s' in a ? a['%[1]s'] : ''", key))
 }
 
 // bindValue returns a CEL expression that evaluates a map once, names it a, and uses it.

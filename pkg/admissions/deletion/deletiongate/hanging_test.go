@@ -15,11 +15,14 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admit"
@@ -42,7 +45,7 @@ func (h *hanging) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*core
 	return nil, ctx.Err()
 }
 
-func (h *hanging) Patch(ctx context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+func (h *hanging) patch(ctx context.Context, name string, _ []byte) (*metav1.PartialObjectMetadata, error) {
 	if h.conflict {
 		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, errors.New("the object has been modified"))
 	}
@@ -51,6 +54,21 @@ func (h *hanging) Patch(ctx context.Context, name string, _ types.PatchType, _ [
 	defer h.patching.Add(-1)
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// patcher is a client that only patches.
+type patcher struct {
+	metadata.Getter
+
+	patch func(ctx context.Context, name string, patch []byte) (*metav1.PartialObjectMetadata, error)
+}
+
+func (p patcher) Resource(schema.GroupVersionResource) metadata.Getter { return p }
+
+func (p patcher) Namespace(string) metadata.ResourceInterface { return p }
+
+func (p patcher) Patch(ctx context.Context, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+	return p.patch(ctx, name, patch)
 }
 
 // newHanging returns DeletionGate with a gate for all pods, in a cluster with an API server that hangs.
@@ -70,7 +88,7 @@ func newHanging(t *testing.T, h *hanging) *plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.client = h
+	k.client, k.metadata = h, patcher{patch: h.patch}
 	return &plugin{gates: gates, keeper: k}
 }
 
@@ -188,10 +206,10 @@ type writable struct {
 
 func (w *writable) Pods(string) typedcorev1.PodInterface { return w }
 
-func (w *writable) Patch(_ context.Context, _ string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+func (w *writable) patch(_ context.Context, _ string, patch []byte) (*metav1.PartialObjectMetadata, error) {
 	w.changes++
 	err := json.Unmarshal(patch, w.pod)
-	return w.pod.DeepCopy(), err
+	return meta.AsPartialObjectMetadata(w.pod.DeepCopy()), err
 }
 
 // answering is a backend whose gate is open. It is called before it answers.
@@ -227,7 +245,7 @@ func TestOthersDoNotKeepARecordWaiting(t *testing.T) {
 			w := &writable{stored: &stored{pod: pod}}
 			p := newHanging(t, nil)
 			k := p.keeper
-			k.client = w
+			k.client, k.metadata = w, patcher{patch: w.patch}
 			own, other := k.background, k.requests
 			if isRequest {
 				own, other = other, own

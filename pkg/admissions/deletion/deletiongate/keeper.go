@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/names"
@@ -32,6 +33,7 @@ const (
 // keeper asks gates, and keeps the records of pods.
 type keeper struct {
 	client      typedcorev1.PodsGetter
+	metadata    metadata.Interface
 	clock       clock.PassiveClock
 	whereabouts *whereabouts
 	reporter    *reporter
@@ -53,7 +55,7 @@ func newKeeper(d admit.Deps, gates []*gate) (*keeper, error) {
 	}
 	namespaces := d.Informers.Core().V1().Namespaces()
 	k := &keeper{
-		client: d.Client.CoreV1(), clock: d.Clock, reporter: r, failures: rate.Sometimes{Interval: time.Second}, unwrittens: rate.Sometimes{Interval: time.Second},
+		client: d.Client.CoreV1(), metadata: d.Metadata, clock: d.Clock, reporter: r, failures: rate.Sometimes{Interval: time.Second}, unwrittens: rate.Sometimes{Interval: time.Second},
 		requests: writes.NewLimit(maxPatching), background: writes.NewLimit(1),
 		whereabouts: &whereabouts{namespaces.Lister(), d.Client.CoreV1().Namespaces(), d.Client.CoreV1().Nodes()},
 		closed:      cache.NewLRUExpireCacheWithClock(remembered, d.Clock), unrecorded: cache.NewLRUExpireCacheWithClock(remembered, d.Clock),

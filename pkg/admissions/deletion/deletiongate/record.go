@@ -113,8 +113,9 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// patch writes the record of a pod in its turn, and returns the changed pod. Few patches are written at a time, because the API
-// server answers with the whole pod, and the memory for an answer to a change is not waited for.
+// patch writes the record of a pod in its turn, and returns the changed pod. The API server answers with the metadata only; the rest is
+// that of pod, because the patch has its resource version. Few patches are written at a time, because the memory for an answer to a
+// change is not waited for.
 func (k *keeper) patch(ctx context.Context, in turn, pod *corev1.Pod, r entries) (*corev1.Pod, error) {
 	value, err := json.Marshal(r)
 	if err != nil {
@@ -130,9 +131,10 @@ func (k *keeper) patch(ctx context.Context, in turn, pod *corev1.Pod, r entries)
 	err = in(ctx, func() error {
 		ctx, end := reads.Scope(ctx)
 		defer end()
-		got, err := k.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
+		pods := k.metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace)
+		got, err := pods.Patch(ctx, pod.Name, types.MergePatchType, document, metav1.PatchOptions{FieldManager: "postern-deletion-gate"})
 		if err == nil {
-			patched = slim(got)
+			patched = slim(&corev1.Pod{ObjectMeta: got.ObjectMeta, Spec: pod.Spec, Status: pod.Status})
 		}
 		return err //nolint:wrapcheck // the caller says what it is for
 	})

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -154,7 +155,7 @@ func newCluster(tb testing.TB, config []byte, pod *corev1.Pod) *cluster {
 		}
 	}
 	var mu sync.Mutex
-	env.Client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	env.Metadata.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return patched(env.Client, a)
@@ -194,7 +195,7 @@ func patched(client *fake.Clientset, a clienttesting.Action) (bool, runtime.Obje
 		pod.Annotations = map[string]string{}
 	}
 	maps.Copy(pod.Annotations, p.Metadata.Annotations)
-	return true, pod, client.Tracker().Update(gvr, pod, pod.Namespace)
+	return true, meta.AsPartialObjectMetadata(pod), client.Tracker().Update(gvr, pod, pod.Namespace)
 }
 
 // replica starts another process.

@@ -1,9 +1,11 @@
 package deletiongate
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -21,14 +23,21 @@ func TestAPodIsSlim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{client: client}
+	k := &keeper{metadata: patcher{patch: func(context.Context, string, []byte) (*metav1.PartialObjectMetadata, error) {
+		part := meta.AsPartialObjectMetadata(pod.DeepCopy())
+		part.Annotations, part.ManagedFields = map[string]string{"changed": "true"}, []metav1.ManagedFieldsEntry{{}}
+		return part, nil
+	}}}
 	patched, err := k.patch(t.Context(), writes.NewLimit(1).Do, pod, entries{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, got := range []*corev1.Pod{pod, patched} {
-		if got.Spec.Affinity != nil || got.Spec.NodeName != "node-1" || got.Labels["app"] != "web" || got.Status.Phase != corev1.PodRunning {
+		if got.Spec.Affinity != nil || got.Spec.NodeName != "node-1" || got.Labels["app"] != "web" || got.Status.Phase != corev1.PodRunning || got.ManagedFields != nil {
 			t.Errorf("Got %+v", got)
 		}
+	}
+	if patched.Annotations["changed"] != "true" {
+		t.Errorf("Got the annotations %v", patched.Annotations)
 	}
 }

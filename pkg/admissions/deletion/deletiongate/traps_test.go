@@ -54,14 +54,14 @@ func start(tb testing.TB) time.Time {
 
 // failPatches lets all writes of records fail with the error that f returns.
 func (c *cluster) failPatches(f func() error) {
-	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, f() })
+	c.env.Metadata.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, f() })
 }
 
 // breakPatches lets all writes of records fail with a text while the result is true, as it is at first.
 func (c *cluster) breakPatches(text string) *atomic.Bool {
 	broken := &atomic.Bool{}
 	broken.Store(true)
-	c.env.Client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+	c.env.Metadata.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return broken.Load(), nil, errors.New(text)
 	})
 	return broken

@@ -10,8 +10,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/internal/reads"
@@ -30,19 +31,19 @@ const (
 // owners looks up the workloads that own ReplicaSets and Jobs in the API server. A cache of all ReplicaSets and Jobs
 // would be too large for this purpose.
 type owners struct {
-	client kubernetes.Interface
+	client metadata.Interface
 	known  *cache.LRUExpireCache
 	group  singleflight.Group
 }
 
 func newOwners(d admit.Deps) *owners {
-	return &owners{client: d.Client, known: cache.NewLRUExpireCacheWithClock(maxOwners, d.Clock)}
+	return &owners{client: d.Metadata, known: cache.NewLRUExpireCacheWithClock(maxOwners, d.Clock)}
 }
 
 // of returns the controller of a controller, or nil if it has none or has one of another kind.
 func (o *owners) of(ctx context.Context, namespace string, controller *metav1.OwnerReference) (*workload, error) {
-	get := o.getter(namespace, controller)
-	if get == nil || !names.CanExist(controller.Name) {
+	resource, ok := resourceOf(workloadOf(controller).kind)
+	if !ok || !names.CanExist(controller.Name) {
 		return nil, nil
 	}
 	key := namespace + "/" + controller.Kind + "/" + controller.Name + "/" + string(controller.UID)
@@ -55,7 +56,7 @@ func (o *owners) of(ctx context.Context, namespace string, controller *metav1.Ow
 		defer end()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
-		obj, err := get(ctx)
+		obj, err := o.client.Resource(resource).Namespace(namespace).Get(ctx, controller.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || (err == nil && obj.GetUID() != controller.UID):
 			// Users may write any reference into a pod. The result is not cached, because the size of the reference is
@@ -81,17 +82,13 @@ func (o *owners) of(ctx context.Context, namespace string, controller *metav1.Ow
 	}
 }
 
-// getter returns the func that looks up a controller, or nil for a kind whose objects have no controller.
-func (o *owners) getter(namespace string, controller *metav1.OwnerReference) func(context.Context) (metav1.Object, error) {
-	switch workloadOf(controller).kind {
+// resourceOf returns the resource of a kind, or false for a kind whose objects have no controller.
+func resourceOf(kind schema.GroupKind) (schema.GroupVersionResource, bool) {
+	switch kind {
 	case appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind():
-		return func(ctx context.Context) (metav1.Object, error) {
-			return o.client.AppsV1().ReplicaSets(namespace).Get(ctx, controller.Name, metav1.GetOptions{})
-		}
+		return appsv1.SchemeGroupVersion.WithResource("replicasets"), true
 	case batchv1.SchemeGroupVersion.WithKind("Job").GroupKind():
-		return func(ctx context.Context) (metav1.Object, error) {
-			return o.client.BatchV1().Jobs(namespace).Get(ctx, controller.Name, metav1.GetOptions{})
-		}
+		return batchv1.SchemeGroupVersion.WithResource("jobs"), true
 	}
-	return nil
+	return schema.GroupVersionResource{}, false
 }
