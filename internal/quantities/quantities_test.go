@@ -130,7 +130,8 @@ func TestIn(t *testing.T) {
 	}{
 		{inside("limits", map[string]any{"cpu": "1", "memory": "1e1000000000"}), ".spec.containers[1].limits"},
 		{inside("requests", map[string]any{"cpu": " 1e-1000000000 "}), ".spec.containers[1].requests"},
-		{inside("overhead", map[string]any{"cpu": strings.Repeat("9", quantities.MaxLength+1)}), ".spec.containers[1].overhead"},
+		{inside("overhead", map[string]any{"cpu": strings.Repeat("9", quantities.MaxCustomLength+1)}), ".spec.containers[1].overhead"},
+		{inside("overhead", map[string]any{"cpu": " " + strings.Repeat("9", quantities.MaxCustomLength)}), ""},
 		{inside("sizeLimit", "1e1000000000"), ".spec.containers[1].sizeLimit"},
 		{inside("divisor", "1e-1000000000"), ".spec.containers[1].divisor"},
 		{inside("divisor", 1e300), ""},

@@ -112,8 +112,7 @@ func longAnnotations(t *testing.T) (out []long) {
 	return out
 }
 
-// manyPresets has a small pod in a namespace whose PodPresets add as much as a pod can be stored with, or nothing that the pod does not
-// have.
+// manyPresets has a small pod in a namespace whose PodPresets add as much as a pod can be stored with.
 func manyPresets(t *testing.T) (out []long) {
 	t.Helper()
 	for what, tc := range map[string]struct {
@@ -128,7 +127,7 @@ func manyPresets(t *testing.T) (out []long) {
 				fmt.Fprintf(&env, `,{"name":"V%d"}`, i*130+n)
 			}
 			return `{"env":[` + env.String()[1:] + `]}`
-		}, 30_000},
+		}, 34_000},
 		"volumes": {3_500, func(i int) string {
 			var volumes strings.Builder
 			for n := range 20 {

@@ -157,7 +157,7 @@ func (g *Group) part(n node) (part, error) {
 	}
 	// API servers do not parse the quantities of custom resources.
 	if path := quantities.In(content); path != "" {
-		return part{}, fmt.Errorf("%w: %s%s: %w", ErrUnreadable, templates[0].path, path, quantities.ErrFar)
+		return part{}, fmt.Errorf("%w: %s%s: %w", ErrUnreadable, templates[0].path, path, quantities.ErrFarCustom)
 	}
 	template := &corev1.PodTemplateSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, template); err != nil {

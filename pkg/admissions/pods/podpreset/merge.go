@@ -21,7 +21,7 @@ const (
 	// and Postern must not run out of memory for a pod that cannot be stored.
 	maxAdded = footprint.StoredBytes
 	// maxDistinct is the number of bytes of the items that differ, of which the pod may have as much as can be added to it. With
-	// more than that, the pod is too large whatever it has.
+	// more than that, the pod gets too much, or it conflicts.
 	maxDistinct = 2 * maxAdded
 	// itemOverhead is the number of bytes of an item's tag and length.
 	itemOverhead = 4
@@ -215,17 +215,20 @@ func collect[T any, P object[T]](ctx context.Context, m *merger, selected []*pre
 				a.numbers[n] = number
 			}
 			found := &first[a.numbers[0]]
-			isRepeated := *found > 0 && !kind.loose && equal[T, P](out.list[*found-1].item, a.item, kind.align)
-			if isRepeated && !kind.repeats {
-				continue
+			if *found > 0 {
+				earlier, align := &out.list[*found-1], kind.align
+				if kind.loose {
+					align = nil
+				}
+				if equal[T, P](earlier.item, a.item, align) {
+					if kind.repeats {
+						earlier.repeated = append(earlier.repeated, a.place)
+					}
+					continue
+				}
 			}
 			if m.distinct -= P(a.item).Size() + itemOverhead; m.distinct < 0 {
 				return nil, errTooLarge
-			}
-			if isRepeated {
-				earlier := &out.list[*found-1]
-				earlier.repeated = append(earlier.repeated, a.place)
-				continue
 			}
 			out.list = append(out.list, a)
 			if *found == 0 || kind.loose {

@@ -35,7 +35,7 @@ const (
 	// in two variables takes 697. Users choose how many presets there are, and empty items take many times as much as in etcd.
 	maxCached = 8 << 10
 	// maxLarge is how many presets that the cache does not have a pod may need. Each of them is a call of the API server.
-	maxLarge = 32
+	maxLarge = 16
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
@@ -103,7 +103,7 @@ func compile(u *unstructured.Unstructured) *preset {
 	p := &preset{}
 	// API servers do not parse the quantities of custom resources.
 	if path := quantities.In(u.Object["spec"]); path != "" {
-		p.err = fmt.Errorf("%s: %w", path, quantities.ErrFar)
+		p.err = fmt.Errorf("%s: %w", path, quantities.ErrFarCustom)
 	} else if err := typed.From(u, &p.PodPreset); err != nil {
 		p.PodPreset, p.err = settingsv1alpha1.PodPreset{}, fmt.Errorf("decoding: %w", err)
 	} else if size := sizeOfSelector(&p.Spec.Selector); size > maxSelector {
@@ -117,30 +117,28 @@ func compile(u *unstructured.Unstructured) *preset {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 	}
-	if err := p.measure(); err != nil {
-		p.err = err
-	}
+	p.measure(u)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
 	// The annotation of kubectl apply contains the whole object again.
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
 	return p
 }
 
-// measure notes how much memory the spec takes, and how much of it pods get.
-func (p *preset) measure() error {
-	var err error
-	memoryOf := func(list any) int64 {
-		text, failed := json.Marshal(list)
-		err = cmp.Or(err, failed)
-		return footprint.Of(text, reflect.TypeOf(list))
+// measure notes how much memory the spec takes, and how much of it pods get. It reads the text of the author: a quantity may take
+// more than its canonical form.
+func (p *preset) measure(u *unstructured.Unstructured) {
+	spec, _ := u.Object["spec"].(map[string]any)
+	memoryOf := func(field string, t reflect.Type) int64 {
+		text, err := json.Marshal(spec[field])
+		if err != nil {
+			p.err = fmt.Errorf("measuring %s: %w", field, err)
+		}
+		return footprint.Of(text, t)
 	}
-	p.podMemory = memoryOf(p.Spec.Volumes)
-	p.containerMemory = memoryOf(p.Spec.Env) + memoryOf(p.Spec.EnvFrom) + memoryOf(p.Spec.VolumeMounts)
-	p.memory = memoryOf(p.Spec.Selector) + p.podMemory + p.containerMemory
-	if err != nil {
-		return fmt.Errorf("measuring: %w", err)
-	}
-	return nil
+	p.podMemory = memoryOf("volumes", reflect.TypeFor[[]corev1.Volume]())
+	p.containerMemory = memoryOf("env", reflect.TypeFor[[]corev1.EnvVar]()) + memoryOf("envFrom", reflect.TypeFor[[]corev1.EnvFromSource]()) +
+		memoryOf("volumeMounts", reflect.TypeFor[[]corev1.VolumeMount]())
+	p.memory = memoryOf("selector", reflect.TypeFor[metav1.LabelSelector]()) + p.podMemory + p.containerMemory
 }
 
 // sizeOfSelector returns the number of requirements and values of a selector.
@@ -255,9 +253,9 @@ func check(matches []match, pod *corev1.Pod) error {
 	}
 	switch {
 	case annotations > validation.TotalAnnotationSizeLimitB && len(matches) > 0:
-		return tooManyError(fmt.Sprintf("add annotations, with which the pod has more than %d bytes of them", validation.TotalAnnotationSizeLimitB))
+		return tooManyError(fmt.Sprintf("have more annotations than fit: with those of the pod, they take more than %d bytes", validation.TotalAnnotationSizeLimitB))
 	case large > maxLarge:
-		return tooManyError(fmt.Sprintf("are too many: more than %d of them take more than %d bytes of memory", maxLarge, maxCached))
+		return tooManyError(fmt.Sprintf("are too many: more than %d of them take more than %d bytes of memory each", maxLarge, maxCached))
 	}
 	return nil
 }
