@@ -652,6 +652,24 @@ func checkEdges(t *testing.T, n int) {
 	}
 }
 
+// TestTheMemoryOfLargePresetsIsBounded has presets of 4 MB each, of which the plugin reads one at most. A projected source takes
+// 48 bytes.
+func TestTheMemoryOfLargePresetsIsBounded(t *testing.T) {
+	spec := `{"volumes":[{"name":"v%d","projected":{"sources":[` + strings.TrimSuffix(strings.Repeat("{},", 90_000), ",") + `]}}]}`
+	for presets, denied := range map[int]bool{1: false, 2: true} {
+		var all []string
+		for i := range presets {
+			all = append(all, preset(fmt.Sprint("p", i), fmt.Sprintf(spec, i)))
+		}
+		p := newPlugin(t, all...).sync(t)
+		p.env.Dynamic.ClearActions()
+		err := p.Mutate(t.Context(), creation(podWith(corev1.Container{})))
+		if got := len(p.env.Dynamic.Actions()); isDenial(err) != denied || err != nil && !denied || (got == 0) != denied {
+			t.Errorf("%d presets: got %v after %d reads, want a denial: %t", presets, err, got, denied)
+		}
+	}
+}
+
 // TestConflictsAreEvents causes conflicts in two namespaces, of which one causes too many.
 func TestConflictsAreEvents(t *testing.T) {
 	other := strings.Replace(preset("quiet", port), `"namespace":"ns"`, `"namespace":"other"`, 1)

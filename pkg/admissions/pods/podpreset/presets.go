@@ -36,6 +36,9 @@ const (
 	maxCached = 8 << 10
 	// maxLarge is how many presets that the cache does not have a pod may need. Each of them is a call of the API server.
 	maxLarge = 16
+	// maxLargeMemory is how much memory in bytes their specs may take together. Pods get at most 1.5 MiB, which take a few times as much
+	// in memory, except for content that no pod may have.
+	maxLargeMemory = 8 << 20
 )
 
 // preset is a PodPreset in the cache. All requests share it, so it must not be modified.
@@ -234,7 +237,7 @@ func (p *presets) matching(ctx context.Context, namespace string, pod labels.Set
 // check returns an error if a preset cannot be evaluated, or if there are more presets than a pod can have. The authors of presets
 // choose how many there are, but not how much time the request has.
 func check(matches []match, pod *corev1.Pod) error {
-	large, annotations := 0, 0
+	large, memory, annotations := 0, int64(0), 0
 	for key, value := range pod.Annotations {
 		annotations += len(key) + len(value)
 	}
@@ -244,6 +247,7 @@ func check(matches []match, pod *corev1.Pod) error {
 		}
 		if m.isTooLarge {
 			large++
+			memory += m.memory
 		}
 		key := applied + m.Name
 		if old, ok := pod.Annotations[key]; ok {
@@ -254,8 +258,8 @@ func check(matches []match, pod *corev1.Pod) error {
 	switch {
 	case annotations > validation.TotalAnnotationSizeLimitB && len(matches) > 0:
 		return tooManyError(fmt.Sprintf("have more annotations than fit: with those of the pod, they take more than %d bytes", validation.TotalAnnotationSizeLimitB))
-	case large > maxLarge:
-		return tooManyError(fmt.Sprintf("are too many: more than %d of them take more than %d bytes of memory each", maxLarge, maxCached))
+	case large > maxLarge || memory > maxLargeMemory:
+		return tooManyError(fmt.Sprintf("are too large: at most %d of them may take more than %d bytes of memory, and at most %d together", maxLarge, maxCached, maxLargeMemory))
 	}
 	return nil
 }
