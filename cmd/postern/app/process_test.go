@@ -45,7 +45,11 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case s.pod != nil && strings.HasPrefix(req.URL.Path, "/api/v1/namespaces/ns/pods/"):
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 		_, _ = w.Write(s.pod)
-	case s.stored[req.URL.Path] != nil && req.URL.Query().Get("watch") != "":
+	case s.stored[req.URL.Path] != nil && req.URL.Query().Get("watch") == "":
+		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[%s]}`, strings.Join(s.stored[req.URL.Path], ","))
+	case s.stored[req.URL.Path] != nil && req.URL.Query().Get("sendInitialEvents") == "":
+		<-req.Context().Done()
+	case s.stored[req.URL.Path] != nil:
 		var object struct{ Kind string }
 		for _, raw := range s.stored[req.URL.Path] {
 			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`, raw)

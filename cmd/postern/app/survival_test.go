@@ -81,9 +81,11 @@ func startLimited(t *testing.T, limit int64) *limited {
 			`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"ns","resourceVersion":"1"},
 			"spec":{"limits":[{"type":"Container","default":{"cpu":"1"},"defaultRequest":{"cpu":"1"}}]}}`,
 			`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"tolerant","resourceVersion":"1"}}`,
+			`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"limits","namespace":"presets","resourceVersion":"1"}}`,
 		},
-		"/api/v1/namespaces": {`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","resourceVersion":"1"}}`, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"tolerant","resourceVersion":"1","annotations":{
+		"/api/v1/namespaces": {`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","resourceVersion":"1"}}`, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"presets","resourceVersion":"1"}}`, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"tolerant","resourceVersion":"1","annotations":{
 			"scheduler.alpha.kubernetes.io/defaultTolerations":"[{}` + strings.Repeat(",{}", 255<<10/3) + `]"}}}`},
+		"/apis/settings.postern.dev/v1alpha1/podpresets": presets(600, 120),
 	}}
 	api := httptest.NewServer(server)
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
@@ -92,7 +94,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	p.url = "https://" + p.address
 	// The shell enters the group, limits the file descriptors and executes the binary.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && ulimit -n 1024 && exec "$@"`, p.group, bin,
-		"--enable-admission-plugins=AlwaysPullImages,DenyExecOnPrivileged,LimitRanger,PodTolerationRestriction", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--enable-admission-plugins=AlwaysPullImages,DenyExecOnPrivileged,LimitRanger,PodPreset,PodTolerationRestriction", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--health-bind-address="+p.health, "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
 	cmd.Stderr = &p.stderr
 	if err := cmd.Start(); err != nil {
@@ -190,6 +192,18 @@ func podReview(spec string) string {
 		"kind":{"version":"v1","kind":"Pod"},"resource":{"version":"v1","resource":"pods"},"object":{"metadata":{"name":"p"},"spec":` + spec + `}}}`
 }
 
+// presets returns PodPresets of the namespace presets, of which each adds as many variables to every pod. The cache has them all.
+func presets(n, variables int) (out []string) {
+	for i := range n {
+		var env strings.Builder
+		for k := range variables {
+			fmt.Fprintf(&env, `,{"name":"V%d"}`, i*variables+k)
+		}
+		out = append(out, fmt.Sprintf(`{"apiVersion":"settings.postern.dev/v1alpha1","kind":"PodPreset","metadata":{"name":"p%d","namespace":"presets","resourceVersion":"1"},"spec":{"env":[%s]}}`, i, env.String()[1:]))
+	}
+	return out
+}
+
 func listOf(field, item string, n int) string {
 	return `{"` + field + `":[` + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + `]}`
 }
@@ -238,6 +252,7 @@ func survive(t *testing.T, limit int64) (peak int64) {
 		{"pods of 2.9 MiB at once", 40, 60, ordinary},
 		{"8,000 containers that get defaults", 40, 60, podReview(listOf("containers", `{"name":"c","image":"i"}`, 8_000))},
 		{"small pods that get many tolerations", 64, 60, strings.ReplaceAll(podReview(`{"containers":[{"name":"c","image":"i"}]}`), `"ns"`, `"tolerant"`)},
+		{"small pods that get 72,000 variables", 40, 60, strings.ReplaceAll(podReview(`{"containers":[{"name":"c","image":"i"}]}`), `"ns"`, `"presets"`)},
 		{"exec in a pod of 33 MB at once", 64, 60, connect},
 		{"one more pod", 1, 1, ordinary},
 	} {
