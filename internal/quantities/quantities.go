@@ -23,9 +23,10 @@ const MaxLength = 1100
 // MaxExponent is the largest absolute value of the decimal exponent of a quantity that is not far.
 const MaxExponent = 1000
 
-// MaxCustomLength is the largest number of characters of a quantity in a custom resource that is not far. API servers do not parse
-// it, nor cap it in what they write. To format one with a thousand digits takes a fifth of a millisecond.
-const MaxCustomLength = 100
+// MaxCustom is the largest number of characters of a quantity in a custom resource that is not far, and the largest absolute value of
+// its exponent. API servers do not parse it, nor cap it in what they write. To format one with a thousand digits takes a fifth of a
+// millisecond.
+const MaxCustom = 100
 
 // maxSuffix is longer than what follows the digits of a long quantity that an API server wrote.
 const maxSuffix = 24
@@ -34,20 +35,22 @@ const maxSuffix = 24
 var ErrFar = fmt.Errorf("a quantity has more than %d characters, or an exponent beyond %d", MaxLength, MaxExponent)
 
 // ErrFarCustom is the error for a quantity that In finds.
-var ErrFarCustom = fmt.Errorf("a quantity has more than %d characters, or an exponent beyond %d", MaxCustomLength, MaxExponent)
+var ErrFarCustom = fmt.Errorf("a quantity has more than %d characters, or an exponent beyond %d", MaxCustom, MaxCustom)
 
 // IsFar reports whether the text of a quantity, without quotes and space, is far.
 func IsFar[T string | []byte](text T) bool {
 	return len(text) > MaxLength || hasFarExponent(text)
 }
 
-func hasFarExponent[T string | []byte](text T) bool {
+func hasFarExponent[T string | []byte](text T) bool { return hasExponentBeyond(text, MaxExponent) }
+
+func hasExponentBeyond[T string | []byte](text T, most int) bool {
 	at, ok := exponent(text)
 	if !ok {
 		return false
 	}
 	n, err := strconv.Atoi(string(text[at:]))
-	return errors.Is(err, strconv.ErrRange) || n > MaxExponent
+	return errors.Is(err, strconv.ErrRange) || n > most
 }
 
 // exponent returns the index at which the decimal exponent of a quantity begins, without its sign and leading zeros. It
@@ -179,22 +182,24 @@ func Contains(json []byte) bool {
 }
 
 // In returns the path of a quantity that is far in a custom resource, in the content of a pod template or of an object that
-// contains templates, or "" if there is none. Such content has quantities only in the fields divisor, limits, overhead, requests and
-// sizeLimit.
-func In(content any) string {
+// contains templates, or "" if there is none. Such content has quantities only in the fields emptyDir.sizeLimit,
+// resourceFieldRef.divisor, limits, overhead and requests.
+func In(content any) string { return in("", content) }
+
+func in(parent string, content any) string {
 	switch v := content.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if isFarField(key, v[key]) {
+			if isFarField(parent, key, v[key]) {
 				return "." + key
 			}
-			if path := In(v[key]); path != "" {
+			if path := in(key, v[key]); path != "" {
 				return "." + key + path
 			}
 		}
 	case []any:
 		for i := range v {
-			if path := In(v[i]); path != "" {
+			if path := in("", v[i]); path != "" {
 				return "[" + strconv.Itoa(i) + "]" + path
 			}
 		}
@@ -202,10 +207,12 @@ func In(content any) string {
 	return ""
 }
 
-func isFarField(field string, value any) bool {
+func isFarField(parent, field string, value any) bool {
 	switch field {
-	case "sizeLimit", "divisor":
-		return isFarValue(value)
+	case "sizeLimit":
+		return parent == "emptyDir" && isFarValue(value)
+	case "divisor":
+		return parent == "resourceFieldRef" && isFarValue(value)
 	case "requests", "limits", "overhead":
 		list, _ := value.(map[string]any)
 		for _, quantity := range list {
@@ -221,7 +228,7 @@ func isFarValue(quantity any) bool {
 	switch q := quantity.(type) {
 	case string:
 		q = strings.TrimSpace(q)
-		return len(q) > MaxCustomLength || hasFarExponent(q)
+		return len(q) > MaxCustom || hasExponentBeyond(q, MaxCustom)
 	case float64:
 		return IsFar(strconv.FormatFloat(q, 'e', -1, 64))
 	}

@@ -130,14 +130,17 @@ func TestIn(t *testing.T) {
 	}{
 		{inside("limits", map[string]any{"cpu": "1", "memory": "1e1000000000"}), ".spec.containers[1].limits"},
 		{inside("requests", map[string]any{"cpu": " 1e-1000000000 "}), ".spec.containers[1].requests"},
-		{inside("overhead", map[string]any{"cpu": strings.Repeat("9", quantities.MaxCustomLength+1)}), ".spec.containers[1].overhead"},
-		{inside("overhead", map[string]any{"cpu": " " + strings.Repeat("9", quantities.MaxCustomLength)}), ""},
-		{inside("sizeLimit", "1e1000000000"), ".spec.containers[1].sizeLimit"},
-		{inside("divisor", "1e-1000000000"), ".spec.containers[1].divisor"},
-		{inside("divisor", 1e300), ""},
+		{inside("overhead", map[string]any{"cpu": strings.Repeat("9", quantities.MaxCustom+1)}), ".spec.containers[1].overhead"},
+		{inside("overhead", map[string]any{"cpu": " " + strings.Repeat("9", quantities.MaxCustom)}), ""},
+		{inside("emptyDir", map[string]any{"sizeLimit": "1e101"}), ".spec.containers[1].emptyDir.sizeLimit"},
+		{inside("emptyDir", map[string]any{"sizeLimit": "1e100"}), ""},
+		{inside("resourceFieldRef", map[string]any{"divisor": "-1e-101"}), ".spec.containers[1].resourceFieldRef.divisor"},
+		{inside("resourceFieldRef", map[string]any{"divisor": 1e300}), ""},
 		{inside("limits", map[string]any{"cpu": int64(1), "memory": nil}), ""},
 		{inside("limits", "1e1000000000"), ""},
 		{inside("name", "1e1000000000"), ""},
+		// Text that users choose.
+		{inside("labels", map[string]any{"sizeLimit": "1e1000", "divisor": "1e1000", "limits": "1e1000"}), ""},
 		{nil, ""},
 	} {
 		if got := quantities.In(c.content); got != c.want {

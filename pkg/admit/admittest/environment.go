@@ -65,7 +65,7 @@ type CallError struct {
 // Environment is the cluster that a case describes.
 type Environment struct {
 	// Client, Dynamic and Metadata have the objects of the case. Their calls fail as the case requires. A change of one of them
-	// is not seen by the others, but a patch of Metadata changes the object of Client.
+	// is not seen by the others, except that a patch of Metadata changes the object of Client, and not its own.
 	Client   *fake.Clientset
 	Dynamic  *dynamicfake.FakeDynamicClient
 	Metadata *metadatafake.FakeMetadataClient

@@ -215,25 +215,20 @@ func collect[T any, P object[T]](ctx context.Context, m *merger, selected []*pre
 				a.numbers[n] = number
 			}
 			found := &first[a.numbers[0]]
-			if *found > 0 {
-				earlier, align := &out.list[*found-1], kind.align
-				if kind.loose {
-					align = nil
+			if *found > 0 && equal[T, P](out.list[*found-1].item, a.item, kind.align) {
+				if earlier := &out.list[*found-1]; kind.repeats {
+					earlier.repeated = append(earlier.repeated, a.place)
 				}
-				if equal[T, P](earlier.item, a.item, align) {
-					if kind.repeats {
-						earlier.repeated = append(earlier.repeated, a.place)
-					}
-					continue
-				}
+				continue
 			}
 			if m.distinct -= P(a.item).Size() + itemOverhead; m.distinct < 0 {
 				return nil, errTooLarge
 			}
 			out.list = append(out.list, a)
-			if *found == 0 || kind.loose {
+			switch {
+			case *found == 0:
 				*found = len(out.list)
-			} else if !kind.repeats {
+			case !kind.repeats && !kind.loose:
 				return out, nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -226,15 +227,27 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWithoutMemoryThePodIsUnchanged has no memory for what the presets add, or for what the plugin needs to add it.
+// TestOtherAnnotationsAreLeftToTheAPIServer has a pod with too many annotations that no preset selects.
+func TestOtherAnnotationsAreLeftToTheAPIServer(t *testing.T) {
+	pod := podWith(corev1.Container{})
+	pod.Annotations = map[string]string{"own": strings.Repeat("a", 256<<10)}
+	if err := newPlugin(t).sync(t).Mutate(t.Context(), creation(pod)); err != nil {
+		t.Errorf("Got %v, want that the plugin has nothing to say", err)
+	}
+}
+
+// TestWithoutMemoryThePodIsUnchanged has no memory for what the presets add, or for what the plugin needs for a moment to add it.
 func TestWithoutMemoryThePodIsUnchanged(t *testing.T) {
 	p := newPlugin(t, preset("a", `{"env":[`+strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",")+`]}`)).sync(t)
-	for had := range 2 {
+	for had, want := range []error{reads.ErrHeld, reads.ErrHeld, nil} {
 		a := &purse{left: 1 << 30, needs: had}
 		pod := podWith(corev1.Container{})
 		err := p.Mutate(reads.NewContext(t.Context(), a), creation(pod))
-		if !errors.Is(err, reads.ErrHeld) || len(pod.Spec.Containers[0].Env) > 0 || len(pod.Annotations) > 0 {
+		if !errors.Is(err, want) || len(pod.Annotations) > 0 != (want == nil) || len(pod.Spec.Containers[0].Env) > 0 != (want == nil) {
 			t.Errorf("With memory %d times: got %v, %d variables and the annotations %v", had, err, len(pod.Spec.Containers[0].Env), pod.Annotations)
+		}
+		if a.open > 0 {
+			t.Errorf("With memory %d times: what was needed for a moment is held when the plugin has ended", had)
 		}
 	}
 }
@@ -410,10 +423,12 @@ func TestItemsThatDifferAreBounded(t *testing.T) {
 
 // TestLongQuantitiesAreInvalid has a quantity that takes long to format, and more memory than its canonical form.
 func TestLongQuantitiesAreInvalid(t *testing.T) {
-	for zeros, denied := range map[int]bool{98: false, 99: true, 1_000: true} {
-		p := newPlugin(t, preset("a", `{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"-1`+strings.Repeat("0", zeros)+`"}}]}`)).sync(t)
+	for quantity, denied := range map[string]bool{
+		"-1" + strings.Repeat("0", 98): false, "-1" + strings.Repeat("0", 99): true, "99999999999999999999e100": false, "99999999999999999999e1000": true,
+	} {
+		p := newPlugin(t, preset("a", `{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"`+quantity+`"}}]}`)).sync(t)
 		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); isDenial(err) != denied || err != nil && !denied {
-			t.Errorf("-1 and %d zeros: got %v, want a denial: %t", zeros, err, denied)
+			t.Errorf("%s: got %v, want a denial: %t", quantity, err, denied)
 		}
 	}
 }
@@ -501,8 +516,8 @@ type purse struct {
 	reads.Detached
 
 	left int64
-	// needs is how often Need has memory.
-	needs int
+	// needs is how often Need has memory, and open how many accounts have not ended.
+	needs, open int
 }
 
 func (p *purse) Need(context.Context, int64) error {
@@ -512,7 +527,10 @@ func (p *purse) Need(context.Context, int64) error {
 	return nil
 }
 
-func (p *purse) Open() (reads.Account, func()) { return p, func() {} }
+func (p *purse) Open() (reads.Account, func()) {
+	p.open++
+	return p, sync.OnceFunc(func() { p.open-- })
+}
 
 func (p *purse) Fits(n int64) bool { return n <= p.left }
 
@@ -649,6 +667,34 @@ func checkEdges(t *testing.T, n int) {
 	t.Logf("Two pods for each of %d presets: %v", len(presets), outcomes)
 	if outcomes["invalid: false, denied: false, applied: true"] < len(presets) {
 		t.Error("Less than half of the presets were applied. The others reach a part of the plugin only")
+	}
+}
+
+// TestAPresetThatGrewIsBounded has a preset that the API server has in a much larger version than the cache.
+func TestAPresetThatGrewIsBounded(t *testing.T) {
+	sources := func(n int) string {
+		return preset("a", `{"volumes":[{"name":"v","projected":{"sources":[`+strings.TrimSuffix(strings.Repeat("{},", n), ",")+`]}}]}`)
+	}
+	for n, denied := range map[int]bool{90_000: false, 200_000: true} {
+		p := newPlugin(t, sources(1_000)).sync(t)
+		p.env.Dynamic.PrependReactor("get", "podpresets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			u := &unstructured.Unstructured{}
+			return true, u, u.UnmarshalJSON([]byte(sources(n)))
+		})
+		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); isDenial(err) != denied || err != nil && !denied {
+			t.Errorf("%d sources: got %v, want a denial: %t", n, err, denied)
+		}
+	}
+}
+
+// TestNothingIsReadForAnInvalidPreset has an invalid preset after a large one.
+func TestNothingIsReadForAnInvalidPreset(t *testing.T) {
+	large := `{"env":[` + strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",") + `]}`
+	p := newPlugin(t, preset("a", large), preset("b", `{"selector":{"matchLabels":{"a b":"c"}}}`)).sync(t)
+	p.env.Dynamic.ClearActions()
+	err := p.Mutate(t.Context(), creation(podWith(corev1.Container{})))
+	if !isDenial(err) || !strings.Contains(err.Error(), `PodPreset "b": label selector conversion failed`) || len(p.env.Dynamic.Actions()) > 0 {
+		t.Errorf("Got %v after %d reads, want a denial after none", err, len(p.env.Dynamic.Actions()))
 	}
 }
 

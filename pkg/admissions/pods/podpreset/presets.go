@@ -93,6 +93,7 @@ func compiled(obj any) (any, error) {
 		return obj, nil
 	}
 	p := compile(u)
+	p.measure(u)
 	p.isTooLarge = p.memory > maxCached
 	if p.isTooLarge || p.err != nil {
 		p.Spec = settingsv1alpha1.PodPresetSpec{}
@@ -120,7 +121,6 @@ func compile(u *unstructured.Unstructured) *preset {
 			v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 	}
-	p.measure(u)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()}
 	// The annotation of kubectl apply contains the whole object again.
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}
@@ -165,6 +165,9 @@ type tooManyError string
 
 func (e tooManyError) Error() string { return "the PodPresets that select the pod " + string(e) }
 
+var errTooLargeTogether = tooManyError(fmt.Sprintf(
+	"are too large: at most %d of them may take more than %d bytes of memory, and at most %d together", maxLarge, maxCached, maxLargeMemory))
+
 // invalidError is the error for a preset whose selector cannot be evaluated.
 type invalidError struct{ preset *preset }
 
@@ -188,12 +191,19 @@ func (p *presets) selecting(ctx context.Context, namespace string, pod *corev1.P
 	if err := check(matches, pod); err != nil {
 		return nil, err
 	}
-	out := make([]*preset, 0, len(matches))
+	out, memory := make([]*preset, 0, len(matches)), int64(0)
 	for _, m := range matches {
 		item := m.preset
 		if item.isTooLarge {
 			if item, err = m.source.read(ctx, item); err != nil {
 				return nil, err
+			}
+			// It may have changed.
+			if item != nil {
+				memory += item.memory
+			}
+			if memory > maxLargeMemory {
+				return nil, errTooLargeTogether
 			}
 		}
 		switch {
@@ -259,7 +269,7 @@ func check(matches []match, pod *corev1.Pod) error {
 	case annotations > validation.TotalAnnotationSizeLimitB && len(matches) > 0:
 		return tooManyError(fmt.Sprintf("have more annotations than fit: with those of the pod, they take more than %d bytes", validation.TotalAnnotationSizeLimitB))
 	case large > maxLarge || memory > maxLargeMemory:
-		return tooManyError(fmt.Sprintf("are too large: at most %d of them may take more than %d bytes of memory, and at most %d together", maxLarge, maxCached, maxLargeMemory))
+		return errTooLargeTogether
 	}
 	return nil
 }
@@ -280,6 +290,7 @@ func (s *source) read(ctx context.Context, item *preset) (*preset, error) {
 		return nil, fmt.Errorf("reading PodPreset %q: %w", item.Name, err)
 	}
 	p := compile(u)
+	p.measure(u)
 	end()
 	err = reads.Hold(ctx, footprint.WithSpare(p.memory))
 	if errors.Is(err, reads.ErrTooLarge) {
