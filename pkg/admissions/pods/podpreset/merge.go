@@ -25,9 +25,6 @@ const (
 	maxDistinct = 2 * maxAdded
 	// itemOverhead is the number of bytes of an item's tag and length.
 	itemOverhead = 4
-)
-
-const (
 	// bytesPerItem is the memory in bytes that apply needs for an item: its keys, where it comes, and its place in lists.
 	bytesPerItem = 300
 	// maxItems is the number of items that differ, or come again, and fit into maxDistinct.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/postern-dev/postern/internal/quantities"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
@@ -35,7 +36,8 @@ var Plugin = &admit.Plugin{
 		{
 			Phase: admit.Validating, Group: settingsv1alpha1.GroupName, Versions: []string{settingsv1alpha1.GroupVersion().Version}, Resources: []string{settingsv1alpha1.Resource},
 			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-			Condition:  "has(object.spec) && has(object.spec.selector) && (has(object.spec.selector.matchLabels) || has(object.spec.selector.matchExpressions))",
+			Condition: "has(object.spec) && (has(object.spec.env) || has(object.spec.volumes) || " +
+				"has(object.spec.selector) && (has(object.spec.selector.matchLabels) || has(object.spec.selector.matchExpressions)))",
 		},
 	},
 	SideEffects:  true, // Events.
@@ -101,8 +103,8 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Po
 	return err
 }
 
-// validate denies a preset with an invalid selector. The schema of a CustomResourceDefinition cannot restrict the keys of
-// matchLabels, and not the sum of all values.
+// validate denies a preset with an invalid selector or quantity. The schema of a CustomResourceDefinition cannot restrict the keys
+// of matchLabels, and not the sum of all values, nor the exponents of quantities.
 func validate(_ context.Context, r *admit.Request) error {
 	u, ok := r.Object.(*unstructured.Unstructured)
 	if !ok {
@@ -113,5 +115,8 @@ func validate(_ context.Context, r *admit.Request) error {
 		return nil
 	}
 	invalid := field.Invalid(field.NewPath("spec", "selector"), "", err.Error())
+	if far, ok := errors.AsType[*farError](err); ok {
+		invalid = field.Invalid(field.NewPath("spec"+far.path), "", quantities.ErrFarCustom.Error())
+	}
 	return admit.Deny(apierrors.NewInvalid(u.GroupVersionKind().GroupKind(), u.GetName(), field.ErrorList{invalid}))
 }

@@ -51,7 +51,7 @@ type preset struct {
 	// isTooLarge is true for a preset in the cache without its volumes, variables and mounts. Whoever needs them reads the preset
 	// from the API server, within the memory of a request.
 	isTooLarge bool
-	// err is the reason why the selector of the preset cannot be evaluated, or nil.
+	// err is the reason why the preset cannot be evaluated, or nil.
 	err error
 }
 
@@ -107,7 +107,7 @@ func compile(u *unstructured.Unstructured) *preset {
 	p := &preset{}
 	// API servers do not parse the quantities of custom resources.
 	if path := quantities.In(u.Object["spec"]); path != "" {
-		p.err = fmt.Errorf("%s: %w", path, quantities.ErrFarCustom)
+		p.err = &farError{path}
 	} else if err := typed.From(u, &p.PodPreset); err != nil {
 		p.PodPreset, p.err = settingsv1alpha1.PodPreset{}, fmt.Errorf("decoding: %w", err)
 	} else if size := sizeOfSelector(&p.Spec.Selector); size > maxSelector {
@@ -160,6 +160,11 @@ func (p *preset) annotationSize() int {
 
 var errUnsynced = errors.New("the presets are not known yet")
 
+// farError is the error for a preset with a quantity that Postern does not compute with, at a path in the spec.
+type farError struct{ path string }
+
+func (e *farError) Error() string { return e.path + ": " + quantities.ErrFarCustom.Error() }
+
 // tooManyError says why the presets that select a pod are too many.
 type tooManyError string
 
@@ -168,7 +173,7 @@ func (e tooManyError) Error() string { return "the PodPresets that select the po
 var errTooLargeTogether = tooManyError(fmt.Sprintf(
 	"are too large: at most %d of them may take more than %d bytes of memory, and at most %d together", maxLarge, maxCached, maxLargeMemory))
 
-// invalidError is the error for a preset whose selector cannot be evaluated.
+// invalidError is the error for a preset that cannot be evaluated.
 type invalidError struct{ preset *preset }
 
 func (e *invalidError) Error() string {
