@@ -225,14 +225,9 @@ func isFarField(parent, field string, value any) bool {
 }
 
 func isFarValue(quantity any) bool {
-	switch q := quantity.(type) {
-	case string:
-		q = strings.TrimSpace(q)
-		return len(q) > MaxCustom || hasExponentBeyond(q, MaxCustom)
-	case float64:
-		return IsFar(strconv.FormatFloat(q, 'e', -1, 64))
-	}
-	return false
+	text, ok := quantity.(string) // A number of JSON has at most 19 digits, with which Postern computes fast.
+	text = strings.TrimSpace(text)
+	return ok && (len(text) > MaxCustom || hasExponentBeyond(text, MaxCustom))
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -115,39 +115,27 @@ func longAnnotations(t *testing.T) (out []long) {
 // manyPresets has a small pod in a namespace whose PodPresets add as much as a pod can be stored with.
 func manyPresets(t *testing.T) (out []long) {
 	t.Helper()
-	for what, tc := range map[string]struct {
-		presets int
-		spec    func(i int) string
+	for field, tc := range map[string]struct {
+		presets, items int
+		// item is the format of an item with its number.
+		item string
 		// mutating is the least that is held, in KiB.
 		mutating int64
 	}{
-		"variables": {800, func(i int) string {
-			var env strings.Builder
-			for n := range 130 {
-				fmt.Fprintf(&env, `,{"name":"V%d"}`, i*130+n)
-			}
-			return `{"env":[` + env.String()[1:] + `]}`
-		}, 34_000},
-		"volumes": {3_500, func(i int) string {
-			var volumes strings.Builder
-			for n := range 20 {
-				fmt.Fprintf(&volumes, `,{"name":"v%d","emptyDir":{}}`, i*20+n)
-			}
-			return `{"volumes":[` + volumes.String()[1:] + `]}`
-		}, 35_000},
-		"mounts": {1_000, func(i int) string {
-			var mounts strings.Builder
-			for n := range 50 {
-				fmt.Fprintf(&mounts, `,{"name":"v%d","mountPath":"/%d"}`, i*50+n, i*50+n)
-			}
-			return `{"volumeMounts":[` + mounts.String()[1:] + `]}`
-		}, 18_000},
+		"env":          {800, 130, `{"name":"V%[1]d"}`, 34_000},
+		"volumes":      {3_500, 20, `{"name":"v%[1]d","emptyDir":{}}`, 35_000},
+		"volumeMounts": {1_000, 50, `{"name":"v%[1]d","mountPath":"/%[1]d"}`, 18_000},
 	} {
 		presets := make([]string, tc.presets)
 		for i := range presets {
-			presets[i] = fmt.Sprintf(`- {"apiVersion":"settings.postern.dev/v1alpha1","kind":"PodPreset","metadata":{"name":"p%d","namespace":"shop"},"spec":%s}`, i, tc.spec(i))
+			items := make([]string, tc.items)
+			for n := range items {
+				items[n] = fmt.Sprintf(tc.item, i*tc.items+n)
+			}
+			presets[i] = fmt.Sprintf(`- {"apiVersion":"settings.postern.dev/v1alpha1","kind":"PodPreset","metadata":{"name":"p%d","namespace":"shop"},"spec":{%q:[%s]}}`,
+				i, field, strings.Join(items, ","))
 		}
-		out = append(out, longFor(t, "PodPreset", what, strings.Join(presets, "\n"), tc.mutating, 0))
+		out = append(out, longFor(t, "PodPreset", field, strings.Join(presets, "\n"), tc.mutating, 0))
 	}
 	return out
 }

@@ -88,6 +88,9 @@ func preset(name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"settings.postern.dev/v1alpha1","kind":"PodPreset","metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"1"},"spec":%s}`, name, spec)
 }
 
+// repeated returns the content of a list that has an item n times.
+func repeated(item string, n int) string { return item + strings.Repeat(","+item, n-1) }
+
 func creation(pod *corev1.Pod) *admit.Request {
 	pod.Namespace = "ns"
 	return &admit.Request{
@@ -238,7 +241,7 @@ func TestOtherAnnotationsAreLeftToTheAPIServer(t *testing.T) {
 
 // TestWithoutMemoryThePodIsUnchanged has no memory for what the presets add, or for what the plugin needs for a moment to add it.
 func TestWithoutMemoryThePodIsUnchanged(t *testing.T) {
-	p := newPlugin(t, preset("a", `{"env":[`+strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",")+`]}`)).sync(t)
+	p := newPlugin(t, preset("a", `{"env":[`+repeated(`{"name":"PORT","value":"1"}`, 1_000)+`]}`)).sync(t)
 	for had, want := range []error{reads.ErrHeld, reads.ErrHeld, nil} {
 		a := &purse{left: 1 << 30, needs: had}
 		pod := podWith(corev1.Container{})
@@ -453,7 +456,7 @@ func TestLargeSelectorsAreInvalid(t *testing.T) {
 
 // TestLargePresets has presets that are too large for the cache, which omits what they add.
 func TestLargePresets(t *testing.T) {
-	sources := `{"volumes":[{"name":"v","projected":{"sources":[` + strings.TrimSuffix(strings.Repeat("{},", 3_000), ",") + `]}}],"selector":%s}`
+	sources := `{"volumes":[{"name":"v","projected":{"sources":[` + repeated("{}", 3_000) + `]}}],"selector":%s}`
 	gvr := settingsv1alpha1.GroupVersionResource()
 	for name, test := range map[string]struct {
 		selector string
@@ -541,7 +544,7 @@ func (p *purse) Hold(_ context.Context, n int64) error {
 
 // TestLargePresetsCannotExhaustTheMemory has a pod that several large presets select. Two of them fit.
 func TestLargePresetsCannotExhaustTheMemory(t *testing.T) {
-	spec := `{"volumes":[{"name":"v%d","projected":{"sources":[` + strings.TrimSuffix(strings.Repeat("{},", 3_000), ",") + `]}}]}`
+	spec := `{"volumes":[{"name":"v%d","projected":{"sources":[` + repeated("{}", 3_000) + `]}}]}`
 	for presets, denied := range map[int]bool{2: false, 3: true, 16: true} {
 		var all []string
 		for i := range presets {
@@ -568,7 +571,7 @@ func TestLargePresetsCannotExhaustTheMemory(t *testing.T) {
 
 // TestLargePresetsAreBounded has as many presets for a pod as the plugin reads, and one more.
 func TestLargePresetsAreBounded(t *testing.T) {
-	spec := `{"selector":%s,"env":[` + strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",") + `]}`
+	spec := `{"selector":%s,"env":[` + repeated(`{"name":"PORT","value":"1"}`, 1_000) + `]}`
 	for presets, denied := range map[int]bool{16: false, 17: true} {
 		all := []string{preset("other", fmt.Sprintf(spec, `{"matchLabels":{"other":"yes"}}`)), preset("small", port)}
 		for i := range presets {
@@ -673,7 +676,7 @@ func checkEdges(t *testing.T, n int) {
 // TestAPresetThatGrewIsBounded has a preset that the API server has in a much larger version than the cache.
 func TestAPresetThatGrewIsBounded(t *testing.T) {
 	sources := func(n int) string {
-		return preset("a", `{"volumes":[{"name":"v","projected":{"sources":[`+strings.TrimSuffix(strings.Repeat("{},", n), ",")+`]}}]}`)
+		return preset("a", `{"volumes":[{"name":"v","projected":{"sources":[`+repeated("{}", n)+`]}}]}`)
 	}
 	for n, denied := range map[int]bool{90_000: false, 200_000: true} {
 		p := newPlugin(t, sources(1_000)).sync(t)
@@ -689,7 +692,7 @@ func TestAPresetThatGrewIsBounded(t *testing.T) {
 
 // TestNothingIsReadForAnInvalidPreset has an invalid preset after a large one.
 func TestNothingIsReadForAnInvalidPreset(t *testing.T) {
-	large := `{"env":[` + strings.TrimSuffix(strings.Repeat(`{"name":"PORT","value":"1"},`, 1_000), ",") + `]}`
+	large := `{"env":[` + repeated(`{"name":"PORT","value":"1"}`, 1_000) + `]}`
 	p := newPlugin(t, preset("a", large), preset("b", `{"selector":{"matchLabels":{"a b":"c"}}}`)).sync(t)
 	p.env.Dynamic.ClearActions()
 	err := p.Mutate(t.Context(), creation(podWith(corev1.Container{})))
@@ -701,7 +704,7 @@ func TestNothingIsReadForAnInvalidPreset(t *testing.T) {
 // TestTheMemoryOfLargePresetsIsBounded has presets of 4 MB each, of which the plugin reads one at most. A projected source takes
 // 48 bytes.
 func TestTheMemoryOfLargePresetsIsBounded(t *testing.T) {
-	spec := `{"volumes":[{"name":"v%d","projected":{"sources":[` + strings.TrimSuffix(strings.Repeat("{},", 90_000), ",") + `]}}]}`
+	spec := `{"volumes":[{"name":"v%d","projected":{"sources":[` + repeated("{}", 90_000) + `]}}]}`
 	for presets, denied := range map[int]bool{1: false, 2: true} {
 		var all []string
 		for i := range presets {

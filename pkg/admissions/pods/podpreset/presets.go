@@ -190,7 +190,7 @@ type match struct {
 // selecting returns the presets of a namespace that select a pod, sorted by name. Callers must not modify them.
 func (p *presets) selecting(ctx context.Context, namespace string, pod *corev1.Pod) ([]*preset, error) {
 	matches, err := p.matching(ctx, namespace, pod.Labels)
-	if err != nil {
+	if err != nil || len(matches) == 0 {
 		return nil, err
 	}
 	if err := check(matches, pod); err != nil {
@@ -271,7 +271,7 @@ func check(matches []match, pod *corev1.Pod) error {
 		annotations += len(key) + len(m.ResourceVersion)
 	}
 	switch {
-	case annotations > validation.TotalAnnotationSizeLimitB && len(matches) > 0:
+	case annotations > validation.TotalAnnotationSizeLimitB:
 		return tooManyError(fmt.Sprintf("have more annotations than fit: with those of the pod, they take more than %d bytes", validation.TotalAnnotationSizeLimitB))
 	case large > maxLarge || memory > maxLargeMemory:
 		return errTooLargeTogether
