@@ -198,6 +198,36 @@ func TestMemoryOfLongRequests(t *testing.T) {
 	}
 }
 
+// TestMemoryOfMendedRequests measures the same where denials are reconsidered, which takes more copies of the object.
+func TestMemoryOfMendedRequests(t *testing.T) {
+	ring.Second(t, "it measures memory, which takes a quiet machine")
+	p := newComparison(t, 400_000)
+	mended := 0
+	for _, x := range p.examples() {
+		if !slices.Contains([]string{"AlwaysPullImages", "LimitRanger", "PodSecurityPolicy", "RuntimeClass"}, x.m.Name) {
+			continue
+		}
+		for _, l := range edges.Lists(x.object) {
+			if !l.Used || !p.isNew(x.m.Name, x.name, l.Path) || l.Fit(x.object, p.bytes) < 100 {
+				continue
+			}
+			ar := x.request(t, func(object apiruntime.Object) apiruntime.Object { return l.Make(object, l.Fit(x.object, p.bytes)) })
+			s := serveCase(t, x.m, x.c, func(string) bool { return false })
+			s.sync(t)
+			if s.Validate == nil {
+				continue
+			}
+			if answer(t, s.Validate, ar).AuditAnnotations["admitted-without-changes-of"] != "" {
+				mended++
+			}
+			checkMemory(t, fmt.Sprintf("%s, case %s, %s", x.m.Name, x.c.Name(), l), router.AdmissionService{Validate: s.Validate, Objects: s.Objects}, ar)
+		}
+	}
+	if mended < 3 {
+		t.Errorf("Mended %d requests, want some", mended)
+	}
+}
+
 // TestMemoryForEachList measures the same for all plugins and for all lists that their cases have.
 func TestMemoryForEachList(t *testing.T) {
 	ring.Second(t, "it measures memory, which takes a quiet machine, for minutes")

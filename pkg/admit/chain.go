@@ -58,17 +58,13 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		}
 		rules := p.rules(h)
 		logged := func() []any { return []any{"plugin", p.Name} }
-		m := step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating), namespace: d.Namespace}
-		v := step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating), namespace: d.Namespace}
-		if m.canRun() {
-			v.everywhere = d.RunsEverywhere
-		}
-		mutating, validating = m.addTo(mutating), v.addTo(validating)
+		mutating = step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating), namespace: d.Namespace}.addTo(mutating)
+		validating = step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating), namespace: d.Namespace}.addTo(validating)
 	}
 	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
 		return s, err
 	}
-	c := &chain{observe: d.Observe, anyNamespace: f.AnyNamespace}
+	c := &chain{observe: d.Observe, anyNamespace: f.AnyNamespace, mutating: mutating, everywhere: d.RunsEverywhere, mended: d.Mended}
 	s.Objects = router.Objects{Weigh: objects.Weigh, Bound: objects.Bound, New: objects.New}
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
@@ -112,19 +108,19 @@ type step struct {
 	rules  []Rule
 	// namespace is the namespace of Postern.
 	namespace string
-	// everywhere, unless nil, reports whether every replica runs the plugin. Until then, a
-	// Validate would deny what the Mutate of this replica would have changed.
-	everywhere func(plugin string) bool
 }
-
-func (s step) canRun() bool { return s.run != nil && len(s.rules) > 0 }
 
 // addTo appends the step unless it can never run.
 func (s step) addTo(steps []step) []step {
-	if !s.canRun() {
+	if s.run == nil || len(s.rules) == 0 {
 		return steps
 	}
 	return append(steps, s)
+}
+
+// call runs the plugin, which is named in what it logs.
+func (s step) call(ctx context.Context, r *Request) error {
+	return s.run(lazylog.WithValues(ctx, s.logged), r)
 }
 
 func rulesIn(rules []Rule, p Phase) []Rule {
@@ -135,7 +131,7 @@ func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
 	own := ar.Namespace != "" && ar.Namespace == s.namespace
 	for i := range s.rules {
 		if s.rules[i].OwnNamespace == own && s.rules[i].matches(ar) {
-			return s.everywhere == nil || s.everywhere(s.plugin.Name)
+			return true
 		}
 	}
 	return false
@@ -145,6 +141,10 @@ func (s step) sees(ar *admissionv1.AdmissionRequest) bool {
 type chain struct {
 	observe      func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 	anyNamespace bool
+	// mutating holds the steps of the mutating phase. See mender.
+	mutating   []step
+	everywhere func(plugin string) bool
+	mended     func(plugin string)
 }
 
 // admitFunc returns the AdmitFunc of one half of a family.
@@ -181,17 +181,19 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 	if phase == Mutating && r.Object != nil {
 		before = patch.Copy(r.Object)
 	}
+	m := mender{chain: c, request: r}
 	at := time.Now()
 	for _, s := range steps {
 		if !s.sees(ar) {
 			continue
 		}
-		if at, err = c.step(ctx, phase, s, r, at); err != nil {
+		if at, err = c.step(ctx, phase, s, r, &m, at); err != nil {
 			resp := respond(err)
 			resp.Warnings, resp.AuditAnnotations = r.warnings, r.audit
 			return resp, nil
 		}
 	}
+	m.tell(ctx)
 	resp := &admissionv1.AdmissionResponse{Allowed: true, Warnings: r.warnings, AuditAnnotations: r.audit}
 	if phase == Mutating {
 		// An object without its changes must not pass, so this error is a failure.
@@ -204,19 +206,20 @@ func (c *chain) run(ctx context.Context, phase Phase, steps []step, ar *admissio
 }
 
 // step runs one plugin at start, and returns when the plugin ended.
-func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, start time.Time) (time.Time, error) {
-	name := s.plugin.Name
+func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *mender, start time.Time) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
-		return start, fmt.Errorf("plugin %s was not reached: %w", name, err)
+		return start, fmt.Errorf("plugin %s was not reached: %w", s.plugin.Name, err)
 	}
-	ctx = lazylog.WithValues(ctx, s.logged)
-	err := s.run(ctx, r)
+	err := s.call(ctx, r)
+	if err != nil && phase == Validating && c.everywhere != nil {
+		err = m.reconsider(ctx, s, err)
+	}
 	end := time.Now()
 	if c.observe != nil {
-		c.observe(name, phase, r, end.Sub(start), err)
+		c.observe(s.plugin.Name, phase, r, end.Sub(start), err)
 	}
 	if d, ok := errors.AsType[*Denial](err); ok {
-		klog.FromContext(ctx).V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
+		klog.FromContext(lazylog.WithValues(ctx, s.logged)).V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
 	}
 	return end, err
 }

@@ -115,35 +115,6 @@ func TestNamespacesThatCannotExist(t *testing.T) {
 	}
 }
 
-// TestPluginThatNotAllReplicasRun runs two plugins that deny. While another replica lacks them, the one that also
-// mutates denies nothing.
-func TestPluginThatNotAllReplicasRun(t *testing.T) {
-	deny := func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("no")) }
-	both := admit.Handler{Mutate: func(context.Context, *admit.Request) error { return nil }, Validate: deny}
-	mutating, validating := admit.On("pods", create).In(admit.Mutating), admit.On("pods", create).In(admit.Validating)
-	for name, tc := range map[string]struct {
-		plugin             *admit.Plugin
-		somewhere, allowed bool
-	}{
-		"all run it":               {plugin("P", both, mutating, validating), false, false},
-		"another replica lacks it": {plugin("P", both, mutating, validating), true, true},
-		"it only validates":        {plugin("P", admit.Handler{Validate: deny}, validating), true, false},
-		"it has no mutating rule":  {plugin("P", both, validating), true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var asked []string
-			deps := admit.Deps{RunsEverywhere: func(plugin string) bool { asked = append(asked, plugin); return !tc.somewhere }}
-			s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{tc.plugin}}.Service(deps, map[string][]byte{"P": nil})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := s.Validate(t.Context(), request(create, `{"metadata":{"name":"p"}}`, "")); got.Allowed != tc.allowed {
-				t.Errorf("Got %+v, want allowed: %v (asked for %v)", got, tc.allowed, asked)
-			}
-		})
-	}
-}
-
 // TestObjectsThatTheRouterDecoded has requests whose objects the router decoded with the envelope.
 func TestObjectsThatTheRouterDecoded(t *testing.T) {
 	var got *admit.Request

@@ -32,8 +32,8 @@ func (d Deployment) keys(s router.AdmissionService) []configKey {
 	return keys
 }
 
-// desired returns the configurations of the services whose paths are served.
-func (r *Registrar) desired(owner *metav1.OwnerReference, served func(path string) bool) (map[configKey]*unstructured.Unstructured, error) {
+// desired returns the configurations of the services.
+func (r *Registrar) desired(owner *metav1.OwnerReference, services []router.AdmissionService) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
 	at := r.endpoint()
 	add := func(obj runtime.Object) error {
@@ -43,10 +43,7 @@ func (r *Registrar) desired(owner *metav1.OwnerReference, served func(path strin
 		}
 		return err
 	}
-	for _, s := range r.services {
-		if !served(s.Path) {
-			continue
-		}
+	for _, s := range services {
 		if s.MutatingConfig != nil {
 			if err := add(r.deployment.mutating(s, at)); err != nil {
 				return nil, err

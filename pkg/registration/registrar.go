@@ -3,6 +3,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -338,10 +339,19 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	return r.register(ctx, view, owner, stores)
 }
 
-// register applies the configurations of the services that every living replica serves, and removes all others.
+// register applies the configurations of the services that are registered already or that every living replica serves, and
+// removes those of other services. What is heard of other replicas thus only delays what is added.
 func (r *Registrar) register(ctx context.Context, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader = ""
-	desired, err := r.desired(owner, view.AllServe)
+	var now, later []router.AdmissionService
+	for _, s := range r.services {
+		if view.AllServe(s.Path) || r.isRegistered(s, stores) {
+			now = append(now, s)
+		} else {
+			later = append(later, s)
+		}
+	}
+	desired, err := r.desired(owner, now)
 	if err != nil {
 		return 0, err
 	}
@@ -374,19 +384,29 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	if err := errors.Join(errs...); err != nil {
 		return 0, err
 	}
-	r.setStatus(r.waiting(view))
+	r.setStatus(r.waiting(later, view))
 	return again, nil
 }
 
-// waiting returns an error if a service is not registered because a living replica does not serve it.
-func (r *Registrar) waiting(view rollout.View) error {
-	for _, s := range r.services {
-		if (s.MutatingConfig != nil || s.ValidatingConfig != nil) && !view.AllServe(s.Path) {
-			r.markService(s, false)
-			return fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living)
+// isRegistered reports whether a configuration of the service is stored.
+func (r *Registrar) isRegistered(s router.AdmissionService, stores map[string]cache.Store) bool {
+	return slices.ContainsFunc(r.deployment.keys(s), func(key configKey) bool {
+		_, exists := stored(stores[key.kind], key.name)
+		return exists
+	})
+}
+
+// waiting returns an error if one of the services that are registered later has something to register.
+func (r *Registrar) waiting(later []router.AdmissionService, view rollout.View) error {
+	var err error
+	for _, s := range later {
+		if s.MutatingConfig == nil && s.ValidatingConfig == nil {
+			continue
 		}
+		r.markService(s, false)
+		err = cmp.Or(err, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
 	}
-	return nil
+	return err
 }
 
 // yield leaves the registration to another replica.

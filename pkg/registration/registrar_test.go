@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
+	"github.com/postern-dev/postern/internal/seed"
 	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -172,11 +174,47 @@ func TestServiceWaitsForEveryReplica(t *testing.T) {
 	if got := c.applies(); len(got) != 2 || r.Status() != nil {
 		t.Errorf("Applied %v with the status %v, want both configurations once every replica serves them", got, r.Status())
 	}
-	// A downgrade: the newcomer does not serve the path, so the service must go.
-	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, []string{"/nodes"} })
+	// Somebody says that another replica does not serve the path. What is registered stays, and is repaired.
+	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, nil })
+	if err := c.Tracker().Delete(resources()[validatingKind], "", "postern-pods"); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, r, c)
+	if c.registered(t, mutatingKind, "postern-pods") == nil || c.registered(t, validatingKind, "postern-pods") == nil || r.Status() != nil {
+		t.Errorf("What was registered is gone, and the status is %v", r.Status())
+	}
+	// A replica that starts and does not serve the path has removed both, which is for that replica to decide.
+	for kind, gvr := range resources() {
+		if err := c.Tracker().Delete(gvr, "", "postern-pods"); err != nil {
+			t.Fatal(kind, err)
+		}
+	}
 	mustSync(t, r, c)
 	if c.registered(t, mutatingKind, "postern-pods") != nil || c.registered(t, validatingKind, "postern-pods") != nil {
 		t.Error("A service is registered that a living replica does not serve")
+	}
+}
+
+// TestNothingThatIsHeardRemovesAService syncs with random views of the other replicas, which somebody may have made up.
+func TestNothingThatIsHeardRemovesAService(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	mustSync(t, r, c)
+	chance := seed.Chance(t)
+	some := func(all ...string) []string {
+		return slices.DeleteFunc(all, func(string) bool { return chance.IntN(2) == 0 })
+	}
+	for range 10_000 {
+		r.fleet().set(func(v *rollout.View) {
+			*v = rollout.View{
+				Leads: chance.IntN(2) == 0, Leader: "a", Living: some("us", "a", "b"), Staying: some("us", "a", "b"),
+				Serves: some("/pods", "/nodes"), Lacking: some("P", "Q"),
+			}
+		})
+		mustSync(t, r, c)
+	}
+	if got := deletions(c); len(got) > 0 || len(c.applies()) != 2 {
+		t.Errorf("Deleted %.10q and applied %d times, want what was registered first", got, len(c.applies()))
 	}
 }
 

@@ -29,6 +29,18 @@ func observePlugins(registry metrics.KubeRegistry) func(string, admit.Phase, *ad
 	}
 }
 
+// countMended registers a counter of the denials that a plugin does not make because another replica may not run it, and
+// returns the func that counts.
+func countMended(registry metrics.KubeRegistry) func(plugin string) {
+	mended := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "postern", Name: "mended_total",
+		Help:           "Requests that were admitted although a plugin denies the object without its own changes, because another replica may not run the plugin, by plugin.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"plugin"})
+	registry.MustRegister(mended)
+	return func(plugin string) { mended.WithLabelValues(plugin).Inc() }
+}
+
 // observed has the labels of a series.
 type observed struct {
 	plugin    string

@@ -156,5 +156,6 @@ func (p *process) deps() admit.Deps {
 		Metrics:           p.registry,
 		Observe:           observePlugins(p.registry),
 		RunsEverywhere:    p.runsEverywhere,
+		Mended:            countMended(p.registry),
 	}
 }

@@ -34,6 +34,8 @@ const (
 	renewInterval = 3 * time.Second
 	// deadAfter is the number of own renewals after which a replica that has not renewed its Lease counts as dead.
 	deadAfter = 5
+	// maxWritten bounds the own renewals that a late watch may still show.
+	maxWritten = 100
 	// callTimeout bounds one call of the API server.
 	callTimeout = 5 * time.Second
 )
@@ -56,8 +58,9 @@ type Options struct {
 
 // Replicas are the replicas of Postern as this replica sees them.
 //
-// Liveness needs no clock. A replica counts how often it has seen its own Lease renewed. Another replica is dead if
-// its Lease has not changed while that count grew by deadAfter. If the API server or the watch stands still, the
+// Liveness needs no clock. A replica counts how often it has seen one of its own renewals of its Lease. Another replica
+// is dead if its Lease has not changed while that count grew by deadAfter. What somebody else writes to the Lease does not
+// count, or a few writes would make all other replicas count as dead. If the API server or the watch stands still, the
 // count does not grow, and no replica is declared dead.
 type Replicas struct {
 	options  Options
@@ -70,8 +73,8 @@ type Replicas struct {
 	deployment *corev1.ObjectReference
 	others     map[string]seen
 	ticks      int
-	// ticked is the renewTime of this replica's Lease at the last tick.
-	ticked string
+	// written holds the renewTimes that this replica has written and not yet seen, in order.
+	written []string
 	// alone is true if there is no place for Leases. This replica then is the only one that it knows.
 	alone   bool
 	view    View
@@ -243,11 +246,13 @@ func (r *Replicas) see(l *coordinationv1.Lease) {
 
 // renewed returns the renewTime of a Lease as a text that is compared for equality only. Every write of a replica
 // changes the renewTime.
-func renewed(l *coordinationv1.Lease) string {
-	if l.Spec.RenewTime == nil {
+func renewed(l *coordinationv1.Lease) string { return renewTime(l.Spec.RenewTime) }
+
+func renewTime(t *metav1.MicroTime) string {
+	if t == nil {
 		return ""
 	}
-	return l.Spec.RenewTime.UTC().Format(time.RFC3339Nano)
+	return t.UTC().Format(metav1.RFC3339Micro)
 }
 
 // write applies the Lease of this replica.
@@ -255,7 +260,9 @@ func (r *Replicas) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r.mu.Lock()
-	want := r.self.encode(r.options.Namespace, r.owner, metav1.NowMicro())
+	now := metav1.NowMicro()
+	want := r.self.encode(r.options.Namespace, r.owner, now)
+	r.written = append(r.written[max(0, len(r.written)-maxWritten+1):], renewTime(&now))
 	r.mu.Unlock()
 	_, err := r.leases().Apply(ctx, want, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	r.mu.Lock()
@@ -379,9 +386,9 @@ func (r *Replicas) observe(obj any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.Name == r.self.name {
-		if at := renewed(l); at != r.ticked {
+		if i := slices.Index(r.written, renewed(l)); i >= 0 {
 			r.ticks++
-			r.ticked = at
+			r.written = r.written[i+1:]
 		}
 	} else {
 		r.see(l)

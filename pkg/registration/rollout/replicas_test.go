@@ -243,6 +243,37 @@ func TestNobodyDiesWhileTheAPIServerIsAway(t *testing.T) {
 	leads(t, old, false)
 }
 
+// TestForgedRenewals lets somebody else write to the Lease of a replica, which then must not count the others as dead.
+func TestForgedRenewals(t *testing.T) {
+	client := fake.NewClientset()
+	victim, later := member(t, client, "victim", "a"), member(t, client, "later", "b")
+	tell(t, client, victim, later)
+	leases := client.CoordinationV1().Leases(ns)
+	lease, err := leases.Get(t.Context(), "victim", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := lease.Spec.RenewTime
+	for i := range 10 * deadAfter {
+		// Times of somebody else, and the same own time again and again.
+		if lease.Spec.RenewTime = first; i%2 == 0 {
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: first.Add(time.Duration(i+1) * time.Second)}
+		}
+		victim.observe(lease)
+		victim.observe(lease.DeepCopy())
+	}
+	leads(t, victim, false)
+	if v := victim.View(); !v.Lives("later") {
+		t.Errorf("Got the view %+v, want that the other lives", v)
+	}
+	// Its own renewals count, also if the watch shows only some of them.
+	for range deadAfter {
+		renew(t, victim, victim)
+		tell(t, client, victim)
+	}
+	leads(t, victim, true)
+}
+
 func TestDeadLeasesAreRemoved(t *testing.T) {
 	client := fake.NewClientset()
 	alive, dead := member(t, client, "alive", "a"), member(t, client, "dead", "a")

@@ -1,0 +1,164 @@
+package admit_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/postern-dev/postern/pkg/admit"
+)
+
+// TestDenialsThatOthersMayHaveCaused has a plugin that sets the label to its own name, and denies pods without it. Another
+// replica, which may have answered the mutating call, is said to lack the plugin.
+func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
+	set := func(value string) admit.Func {
+		return func(_ context.Context, r *admit.Request) error {
+			r.Warn("not from a dry run")
+			r.Audit("not", "from a dry run")
+			if !r.IsDryRun() {
+				return errors.New("not a dry run")
+			}
+			p := r.Object.(*corev1.Pod)
+			if p.Labels == nil {
+				p.Labels = map[string]string{}
+			}
+			p.Labels[value] = value
+			return nil
+		}
+	}
+	requires := func(labels ...string) admit.Func {
+		return func(_ context.Context, r *admit.Request) error {
+			for _, l := range labels {
+				if r.Object.(*corev1.Pod).Labels[l] == "" {
+					return admit.Forbidden(r, errors.New("no label "+l))
+				}
+			}
+			return nil
+		}
+	}
+	fails := func(context.Context, *admit.Request) error { return errors.New("broken") }
+	denies := func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("never")) }
+	nothing := func(context.Context, *admit.Request) error { return nil }
+	onCopyOnly := func(f admit.Func) admit.Func {
+		return func(ctx context.Context, r *admit.Request) error {
+			if r.IsDryRun() {
+				return f(ctx, r)
+			}
+			return requires("P")(ctx, r)
+		}
+	}
+	pods := admit.On("pods", create)
+	p := func(name string, mutate, validate admit.Func) *admit.Plugin {
+		return plugin(name, admit.Handler{Mutate: mutate, Validate: validate}, pods)
+	}
+	const bare, labelled = `{"metadata":{"name":"p"}}`, `{"metadata":{"name":"p","labels":{"P":"P"}}}`
+	for name, tc := range map[string]struct {
+		plugins []*admit.Plugin
+		pod     string
+		// lacking holds the plugins that others are said to lack. The default is P.
+		lacking []string
+		// without holds the plugins in the annotation. want is a part of the message of a denial.
+		without, want string
+	}{
+		"its change would do":                     {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, without: "P"},
+		"all are said to run it":                  {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, lacking: []string{"Q"}, want: "no label P"},
+		"its change is there":                     {plugins: []*admit.Plugin{p("P", set("P"), denies)}, pod: labelled, want: "never"},
+		"its change is there and passes":          {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: labelled},
+		"its change would not do":                 {plugins: []*admit.Plugin{p("P", set("P"), requires("P", "Q"))}, pod: bare, want: "no label Q"},
+		"it changes nothing":                      {plugins: []*admit.Plugin{p("P", nothing, onCopyOnly(nothing))}, pod: bare, want: "no label P"},
+		"another one changes what it wants":       {plugins: []*admit.Plugin{p("O", set("P"), nil), p("P", nothing, requires("P"))}, pod: bare, want: "no label P"},
+		"it changes what another one wants too":   {plugins: []*admit.Plugin{p("O", set("Q"), nil), p("P", set("P"), requires("P", "Q"))}, pod: bare, without: "P"},
+		"its Mutate denies":                       {plugins: []*admit.Plugin{p("P", denies, requires("P"))}, pod: bare, want: "never"},
+		"its Mutate fails":                        {plugins: []*admit.Plugin{p("P", fails, requires("P"))}, pod: bare, want: "no label P"},
+		"the Mutate of another one denies":        {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", denies, nil)}, pod: bare, want: "never"},
+		"the Mutate of another one fails":         {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", fails, nil)}, pod: bare, want: "no label P"},
+		"it fails after its change":               {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(fails))}, pod: bare, want: "no label P"},
+		"it denies after its change":              {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(denies))}, pod: bare, want: "never"},
+		"it fails":                                {plugins: []*admit.Plugin{p("P", set("P"), fails)}, pod: bare, want: "broken"},
+		"it does not mutate":                      {plugins: []*admit.Plugin{p("P", nil, requires("P")), p("Q", set("P"), nil)}, pod: bare, want: "no label P"},
+		"it does not mutate these requests":       {plugins: []*admit.Plugin{plugin("P", admit.Handler{Mutate: set("P"), Validate: requires("P")}, pods.In(admit.Validating), admit.On("pods", update).In(admit.Mutating))}, pod: bare, want: "no label P"},
+		"others decide about the object as it is": {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", nil, requires("P"))}, pod: bare, want: "no label P"},
+		"two plugins": {
+			plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", set("Q"), requires("Q")), p("R", set("R"), requires("R"))},
+			pod:     `{"metadata":{"name":"p","labels":{"R":"R"}}}`, lacking: []string{"P", "Q", "R"}, without: "P,Q",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			enabled, mended, rejected := map[string][]byte{}, "", map[string]bool{}
+			for _, p := range tc.plugins {
+				enabled[p.Name] = nil
+			}
+			if tc.lacking == nil {
+				tc.lacking = []string{"P"}
+			}
+			s, err := admit.Family{Name: "test", Plugins: tc.plugins}.Service(admit.Deps{
+				RunsEverywhere: func(plugin string) bool { return !slices.Contains(tc.lacking, plugin) },
+				Mended:         func(plugin string) { mended += "," + plugin },
+				Observe: func(plugin string, _ admit.Phase, r *admit.Request, _ time.Duration, err error) {
+					rejected[plugin] = err != nil
+					if r.IsDryRun() {
+						t.Errorf("Observed a dry run of %s", plugin)
+					}
+				},
+			}, enabled)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ar := request(create, tc.pod, "")
+			got := s.Validate(t.Context(), ar)
+			if got.Allowed != (tc.want == "") || !got.Allowed && !strings.Contains(got.Result.Message, tc.want) {
+				t.Errorf("Got %+v, want the denial %q", got, tc.want)
+			}
+			want := map[string]string{}
+			if tc.without != "" {
+				want["admitted-without-changes-of"] = tc.without
+			}
+			if !maps.Equal(got.AuditAnnotations, want) || len(got.Warnings) > 0 || mended != strings.TrimSuffix(","+tc.without, ",") {
+				t.Errorf("Got the audit annotations %v, the warnings %q and the counts %q, want %v", got.AuditAnnotations, got.Warnings, mended, want)
+			}
+			for plugin, r := range rejected {
+				if got.Allowed && r {
+					t.Errorf("Observed that %s rejected a request that was admitted", plugin)
+				}
+			}
+			if ar.DryRun != nil {
+				t.Error("The request became a dry run")
+			}
+		})
+	}
+}
+
+// TestChangesAreMadeOncePerRequest counts the calls of the Mutate of two plugins whose denials are dropped: once for all denials,
+// and once for the own one.
+func TestChangesAreMadeOncePerRequest(t *testing.T) {
+	calls := map[string]int{}
+	labeller := func(name string) *admit.Plugin {
+		return plugin(name, admit.Handler{
+			Mutate: func(_ context.Context, r *admit.Request) error {
+				calls[name]++
+				r.Object.(*corev1.Pod).Labels[name] = name
+				return nil
+			},
+			Validate: func(_ context.Context, r *admit.Request) error {
+				if r.Object.(*corev1.Pod).Labels[name] == "" {
+					return admit.Forbidden(r, errors.New("no label"))
+				}
+				return nil
+			},
+		}, admit.On("pods", create))
+	}
+	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{labeller("P"), labeller("Q")}}.Service(
+		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil, "Q": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Validate(t.Context(), request(create, `{"metadata":{"labels":{"a":"b"}}}`, "")); !got.Allowed || calls["P"] != 2 || calls["Q"] != 2 {
+		t.Errorf("Got %+v after the calls %v, want two of each", got, calls)
+	}
+}
