@@ -217,13 +217,14 @@ func TestMemoryOfMendedRequests(t *testing.T) {
 			if s.Validate == nil {
 				continue
 			}
-			if answer(t, s.Validate, ar).AuditAnnotations["admitted-without-changes-of"] != "" {
-				mended++
+			if answer(t, s.Validate, ar).AuditAnnotations["admitted-without-changes-of"] == "" {
+				continue
 			}
+			mended++
 			checkMemory(t, fmt.Sprintf("%s, case %s, %s", x.m.Name, x.c.Name(), l), router.AdmissionService{Validate: s.Validate, Objects: s.Objects}, ar)
 		}
 	}
-	if mended < 3 {
+	if mended < 10 {
 		t.Errorf("Mended %d requests, want some", mended)
 	}
 }
