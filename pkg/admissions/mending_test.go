@@ -219,6 +219,24 @@ cluster:
 			pod:  "{overhead: {cpu: 250m}, containers: [{name: app, image: app}]}",
 			want: `pods "web" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead`,
 		},
+		"the changes of one plugin need those of another one": {
+			cluster: `
+authorize: [{user: "system:serviceaccount:shop:default", verb: use, group: policy.postern.dev, resource: podsecuritypolicies, namespace: shop, name: "*"}]
+cluster:
+- {apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: shop}}
+- apiVersion: policy.postern.dev/v1
+  kind: PodSecurityPolicy
+  metadata: {name: uid}
+  spec:
+    seLinux: {rule: RunAsAny}
+    runAsUser: {rule: MustRunAs, ranges: [{min: 100, max: 200}]}
+    supplementalGroups: {rule: RunAsAny}
+    fsGroup: {rule: RunAsAny}
+    volumes: ['*']`,
+			added:     []string{"ServiceAccount", "PodSecurityPolicy"},
+			pod:       "{containers: [{name: app, image: app}]}",
+			unchanged: "ServiceAccount,PodSecurityPolicy",
+		},
 		"the denial names only what is really wrong": {
 			cluster: "cluster: [{apiVersion: v1, kind: LimitRange, metadata: {name: limits, namespace: shop}, spec: {limits: [{type: Container, max: {cpu: 1, memory: 1Gi}, default: {cpu: 1, memory: 1Gi}}]}}]",
 			added:   []string{"LimitRanger"},

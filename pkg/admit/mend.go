@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/internal/patch"
+	"github.com/postern-dev/postern/internal/reads"
 )
 
 // unchangedAudit is the audit annotation with the plugins whose changes the admitted object lacks, separated by commas.
@@ -26,9 +28,8 @@ const unchangedAudit = "admitted-without-changes-of"
 type mender struct {
 	chain   *chain
 	request *Request
-	// changed is the request after the Mutate of all plugins, and err the reason for which there is none.
+	// changed is the request after the Mutate of all plugins, once it is made.
 	changed *Request
-	err     error
 	// unchanged holds the plugins whose denials were dropped.
 	unchanged []string
 }
@@ -36,41 +37,50 @@ type mender struct {
 // reconsider returns nil if the denial of a step is dropped, and otherwise the error of the step: the denial, or that of
 // the request with all changes, which names what is really wrong with the object.
 func (m *mender) reconsider(ctx context.Context, s step, denial error) error {
-	i := slices.IndexFunc(m.chain.mutating, func(o step) bool { return o.plugin == s.plugin && o.sees(m.request.AdmissionRequest) })
-	if i < 0 || m.request.Object == nil || !isDenial(denial) || m.chain.everywhere(s.plugin.Name) {
+	own := slices.IndexFunc(m.chain.mutating, func(o step) bool { return o.plugin == s.plugin && o.sees(m.request.AdmissionRequest) })
+	if own < 0 || m.request.Object == nil || !isDenial(denial) || m.chain.everywhere(s.plugin.Name) {
 		return denial
 	}
-	if m.changed == nil && m.err == nil {
-		m.changed, m.err = m.request.dryRun(ctx, m.chain.mutating)
-	}
-	err := m.err
+	// Slow dry runs must leave time for the denial.
+	ctx, cancel := halfOfTheTime(ctx)
+	defer cancel()
+	err := m.change(ctx)
 	if err == nil {
 		err = s.call(ctx, m.changed)
 	}
 	switch {
 	case isDenial(err):
 		return err
-	case err != nil || !m.changes(ctx, m.chain.mutating[i]):
+	case err != nil || !m.lacks(ctx, own):
 		return denial
 	}
 	m.unchanged = append(m.unchanged, s.plugin.Name)
 	return nil
 }
 
-// changes reports whether a Mutate would change the object as it arrived. If it would not, all of its changes are there.
-func (m *mender) changes(ctx context.Context, mutate step) bool {
-	// The memory of one copy is reserved, and that is for m.changed.
-	end, err := Hold(ctx, m.request.CopyMemory())
-	if err != nil {
-		return false
+// change makes the changes of all plugins once.
+func (m *mender) change(ctx context.Context) (err error) {
+	if m.changed == nil {
+		m.changed, err = m.request.dryRun(ctx, m.chain.mutating)
 	}
+	return err
+}
+
+// lacks reports whether the object lacks changes of a mutating step: whether the step would change the object, after those
+// before it.
+func (m *mender) lacks(ctx context.Context, own int) bool {
+	ctx, end := reads.Scope(ctx)
 	defer end()
-	changed, err := m.request.dryRun(ctx, []step{mutate})
+	// The memory of one copy is reserved, and that is for m.changed.
+	if err := need(ctx, 2*m.request.CopyMemory()); err != nil {
+		return false
+	}
+	before, err := m.request.dryRun(ctx, m.chain.mutating[:own])
 	if err != nil {
 		return false
 	}
-	diff, err := patch.Diff(ctx, m.request.Object, changed.Object, m.request.AdmissionRequest.Object.Raw)
-	return err == nil && len(diff) > 0
+	after, err := before.dryRun(ctx, m.chain.mutating[own:own+1])
+	return err == nil && !apiequality.Semantic.DeepEqual(before.Object, after.Object)
 }
 
 // tell says which changes an admitted object lacks.
@@ -91,6 +101,15 @@ func (m *mender) tell(ctx context.Context) {
 func isDenial(err error) bool {
 	_, ok := errors.AsType[*Denial](err)
 	return ok
+}
+
+// halfOfTheTime returns a context that ends when half of the time of ctx is over.
+func halfOfTheTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
 }
 
 // dryRun returns a copy of the request after the steps that see it. The copy has its own warnings and audit annotations.

@@ -1,12 +1,14 @@
 package admit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +55,11 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 			return requires("P")(ctx, r)
 		}
 	}
+	onceLabelled := func(f admit.Func) admit.Func {
+		return func(ctx context.Context, r *admit.Request) error {
+			return cmp.Or(requires("O")(ctx, r), f(ctx, r))
+		}
+	}
 	pods := admit.On("pods", create)
 	p := func(name string, mutate, validate admit.Func) *admit.Plugin {
 		return plugin(name, admit.Handler{Mutate: mutate, Validate: validate}, pods)
@@ -66,24 +73,33 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		// without holds the plugins in the annotation. want is a part of the message of a denial.
 		without, want string
 	}{
-		"its change would do":                     {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, without: "P"},
-		"all are said to run it":                  {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, lacking: []string{"Q"}, want: "no label P"},
-		"its change is there":                     {plugins: []*admit.Plugin{p("P", set("P"), denies)}, pod: labelled, want: "never"},
-		"its change is there and passes":          {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: labelled},
-		"its change would not do":                 {plugins: []*admit.Plugin{p("P", set("P"), requires("P", "Q"))}, pod: bare, want: "no label Q"},
-		"it changes nothing":                      {plugins: []*admit.Plugin{p("P", nothing, onCopyOnly(nothing))}, pod: bare, want: "no label P"},
-		"another one changes what it wants":       {plugins: []*admit.Plugin{p("O", set("P"), nil), p("P", nothing, requires("P"))}, pod: bare, want: "no label P"},
-		"it changes what another one wants too":   {plugins: []*admit.Plugin{p("O", set("Q"), nil), p("P", set("P"), requires("P", "Q"))}, pod: bare, without: "P"},
-		"its Mutate denies":                       {plugins: []*admit.Plugin{p("P", denies, requires("P"))}, pod: bare, want: "never"},
-		"its Mutate fails":                        {plugins: []*admit.Plugin{p("P", fails, requires("P"))}, pod: bare, want: "no label P"},
-		"the Mutate of another one denies":        {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", denies, nil)}, pod: bare, want: "never"},
-		"the Mutate of another one fails":         {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", fails, nil)}, pod: bare, want: "no label P"},
-		"it fails after its change":               {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(fails))}, pod: bare, want: "no label P"},
-		"it denies after its change":              {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(denies))}, pod: bare, want: "never"},
-		"it fails":                                {plugins: []*admit.Plugin{p("P", set("P"), fails)}, pod: bare, want: "broken"},
+		"its change would do":                   {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, without: "P"},
+		"all are said to run it":                {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, lacking: []string{"Q"}, want: "no label P"},
+		"its change is there":                   {plugins: []*admit.Plugin{p("P", set("P"), denies)}, pod: labelled, want: "never"},
+		"its change is there and passes":        {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: labelled},
+		"its change would not do":               {plugins: []*admit.Plugin{p("P", set("P"), requires("P", "Q"))}, pod: bare, want: "no label Q"},
+		"it changes nothing":                    {plugins: []*admit.Plugin{p("P", nothing, onCopyOnly(nothing))}, pod: bare, want: "no label P"},
+		"another one changes what it wants":     {plugins: []*admit.Plugin{p("O", set("P"), nil), p("P", nothing, requires("P"))}, pod: bare, want: "no label P"},
+		"it changes what another one wants too": {plugins: []*admit.Plugin{p("O", set("Q"), nil), p("P", set("P"), requires("P", "Q"))}, pod: bare, without: "P"},
+		"its Mutate denies":                     {plugins: []*admit.Plugin{p("P", denies, requires("P"))}, pod: bare, want: "never"},
+		"its Mutate fails":                      {plugins: []*admit.Plugin{p("P", fails, requires("P"))}, pod: bare, want: "no label P"},
+		"the Mutate of another one denies":      {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", denies, nil)}, pod: bare, want: "never"},
+		"the Mutate of another one fails":       {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", fails, nil)}, pod: bare, want: "no label P"},
+		"it fails after its change":             {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(fails))}, pod: bare, want: "no label P"},
+		"it denies after its change":            {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(denies))}, pod: bare, want: "never"},
+		"it fails":                              {plugins: []*admit.Plugin{p("P", set("P"), fails)}, pod: bare, want: "broken"},
+		"it fails without its change": {plugins: []*admit.Plugin{p("P", set("P"), func(ctx context.Context, r *admit.Request) error {
+			if requires("P")(ctx, r) != nil {
+				return errors.New("broken")
+			}
+			return nil
+		})}, pod: bare, want: "broken"},
 		"it does not mutate":                      {plugins: []*admit.Plugin{p("P", nil, requires("P")), p("Q", set("P"), nil)}, pod: bare, want: "no label P"},
 		"it does not mutate these requests":       {plugins: []*admit.Plugin{plugin("P", admit.Handler{Mutate: set("P"), Validate: requires("P")}, pods.In(admit.Validating), admit.On("pods", update).In(admit.Mutating))}, pod: bare, want: "no label P"},
 		"others decide about the object as it is": {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", nil, requires("P"))}, pod: bare, want: "no label P"},
+		"its Mutate needs the change of another one": {
+			plugins: []*admit.Plugin{p("O", set("O"), nil), p("P", onceLabelled(set("P")), requires("P"))}, pod: bare, without: "P",
+		},
 		"two plugins": {
 			plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", set("Q"), requires("Q")), p("R", set("R"), requires("R"))},
 			pod:     `{"metadata":{"name":"p","labels":{"R":"R"}}}`, lacking: []string{"P", "Q", "R"}, without: "P,Q",
@@ -134,8 +150,45 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 	}
 }
 
+// TestDenialOfADeletion has a request without an object that could be changed.
+func TestDenialOfADeletion(t *testing.T) {
+	p := plugin("P", admit.Handler{
+		Mutate:   func(context.Context, *admit.Request) error { return nil },
+		Validate: func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("no")) },
+	}, admit.On("pods", "DELETE"))
+	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(
+		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Validate(t.Context(), request("DELETE", "", `{"metadata":{"name":"p"}}`)); got.Allowed || got.Result.Code != 403 {
+		t.Errorf("Got %+v, want the denial", got)
+	}
+}
+
+// TestDenialBeforeTheDeadline has a Mutate that takes all the time that it gets.
+func TestDenialBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := plugin("P", admit.Handler{
+			Mutate:   func(ctx context.Context, _ *admit.Request) error { <-ctx.Done(); return ctx.Err() },
+			Validate: func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("no")) },
+		}, admit.On("pods", create))
+		s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(
+			admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		if got := s.Validate(ctx, request(create, `{}`, "")); got.Allowed || got.Result.Code != 403 || time.Since(start) != 5*time.Second {
+			t.Errorf("Got %+v after %v, want the denial after half of the time", got, time.Since(start))
+		}
+	})
+}
+
 // TestChangesAreMadeOncePerRequest counts the calls of the Mutate of two plugins whose denials are dropped: once for all denials,
-// and once for the own one.
+// and then once for each denial, to see what the plugin changes, after those before it.
 func TestChangesAreMadeOncePerRequest(t *testing.T) {
 	calls := map[string]int{}
 	labeller := func(name string) *admit.Plugin {
@@ -158,7 +211,7 @@ func TestChangesAreMadeOncePerRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Validate(t.Context(), request(create, `{"metadata":{"labels":{"a":"b"}}}`, "")); !got.Allowed || calls["P"] != 2 || calls["Q"] != 2 {
-		t.Errorf("Got %+v after the calls %v, want two of each", got, calls)
+	if got := s.Validate(t.Context(), request(create, `{"metadata":{"labels":{"a":"b"}}}`, "")); !got.Allowed || calls["P"] != 3 || calls["Q"] != 2 {
+		t.Errorf("Got %+v after the calls %v, want 3 of P and 2 of Q", got, calls)
 	}
 }

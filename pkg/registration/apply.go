@@ -32,8 +32,8 @@ func (d Deployment) keys(s router.AdmissionService) []configKey {
 	return keys
 }
 
-// desired returns the configurations of the services.
-func (r *Registrar) desired(owner *metav1.OwnerReference, services []router.AdmissionService) (map[configKey]*unstructured.Unstructured, error) {
+// desired returns the configurations of all services.
+func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
 	at := r.endpoint()
 	add := func(obj runtime.Object) error {
@@ -43,7 +43,7 @@ func (r *Registrar) desired(owner *metav1.OwnerReference, services []router.Admi
 		}
 		return err
 	}
-	for _, s := range services {
+	for _, s := range r.services {
 		if s.MutatingConfig != nil {
 			if err := add(r.deployment.mutating(s, at)); err != nil {
 				return nil, err
@@ -208,13 +208,9 @@ func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructur
 // markUnregistered sets the metric of all configurations to 0.
 func (r *Registrar) markUnregistered() {
 	for _, s := range r.services {
-		r.markService(s, false)
-	}
-}
-
-func (r *Registrar) markService(s router.AdmissionService, ok bool) {
-	for _, key := range r.deployment.keys(s) {
-		r.metrics.setRegistered(key.kind, key.name, ok)
+		for _, key := range r.deployment.keys(s) {
+			r.metrics.setRegistered(key.kind, key.name, false)
+		}
 	}
 }
 

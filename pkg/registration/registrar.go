@@ -339,22 +339,15 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	return r.register(ctx, view, owner, stores)
 }
 
-// register applies the configurations of the services that are registered already or that every living replica serves, and
-// removes those of other services. What is heard of other replicas thus only delays what is added.
+// register applies the configurations that are registered already and those of services that every living replica serves. It
+// removes what this replica does not serve. What is heard of other replicas thus only delays what is added.
 func (r *Registrar) register(ctx context.Context, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader = ""
-	var now, later []router.AdmissionService
-	for _, s := range r.services {
-		if view.AllServe(s.Path) || r.isRegistered(s, stores) {
-			now = append(now, s)
-		} else {
-			later = append(later, s)
-		}
-	}
-	desired, err := r.desired(owner, now)
+	desired, err := r.desired(owner)
 	if err != nil {
 		return 0, err
 	}
+	waiting := r.leaveOut(desired, view, stores)
 	var errs []error
 	r.settled = true
 	// The mutating halves are first: the validating halves deny what those would have changed.
@@ -384,29 +377,27 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	if err := errors.Join(errs...); err != nil {
 		return 0, err
 	}
-	r.setStatus(r.waiting(later, view))
+	r.setStatus(waiting)
 	return again, nil
 }
 
-// isRegistered reports whether a configuration of the service is stored.
-func (r *Registrar) isRegistered(s router.AdmissionService, stores map[string]cache.Store) bool {
-	return slices.ContainsFunc(r.deployment.keys(s), func(key configKey) bool {
-		_, exists := stored(stores[key.kind], key.name)
-		return exists
-	})
-}
-
-// waiting returns an error if one of the services that are registered later has something to register.
-func (r *Registrar) waiting(later []router.AdmissionService, view rollout.View) error {
-	var err error
-	for _, s := range later {
-		if s.MutatingConfig == nil && s.ValidatingConfig == nil {
+// leaveOut takes out of the desired configurations what would be added although a living replica does not serve it, and
+// returns an error that says so. It decides about each half: a replica that removes a service removes one after the other.
+func (r *Registrar) leaveOut(desired map[configKey]*unstructured.Unstructured, view rollout.View, stores map[string]cache.Store) (waiting error) {
+	for _, s := range r.services {
+		if view.AllServe(s.Path) {
 			continue
 		}
-		r.markService(s, false)
-		err = cmp.Or(err, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
+		for _, key := range r.deployment.keys(s) {
+			if _, exists := stored(stores[key.kind], key.name); exists {
+				continue
+			}
+			delete(desired, key)
+			r.metrics.setRegistered(key.kind, key.name, false)
+			waiting = cmp.Or(waiting, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
+		}
 	}
-	return err
+	return waiting
 }
 
 // yield leaves the registration to another replica.

@@ -174,24 +174,37 @@ func TestServiceWaitsForEveryReplica(t *testing.T) {
 	if got := c.applies(); len(got) != 2 || r.Status() != nil {
 		t.Errorf("Applied %v with the status %v, want both configurations once every replica serves them", got, r.Status())
 	}
-	// Somebody says that another replica does not serve the path. What is registered stays, and is repaired.
+	// A Lease says that another replica does not serve the path. What is registered stays, and is repaired.
 	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, nil })
-	if err := c.Tracker().Delete(resources()[validatingKind], "", "postern-pods"); err != nil {
+	mustSync(t, r, c)
+	edited := c.registered(t, validatingKind, "postern-pods").DeepCopy()
+	webhookField([]any{}, "rules")(edited)
+	if err := c.Tracker().Update(resources()[validatingKind], edited, ""); err != nil {
 		t.Fatal(err)
 	}
 	mustSync(t, r, c)
-	if c.registered(t, mutatingKind, "postern-pods") == nil || c.registered(t, validatingKind, "postern-pods") == nil || r.Status() != nil {
-		t.Errorf("What was registered is gone, and the status is %v", r.Status())
+	if got := c.applies(); len(got) != 3 || len(deletions(c)) > 0 || r.Status() != nil {
+		t.Errorf("Applied %v and deleted %v with the status %v, want one repair", got, deletions(c), r.Status())
 	}
-	// A replica that starts and does not serve the path has removed both, which is for that replica to decide.
-	for kind, gvr := range resources() {
-		if err := c.Tracker().Delete(gvr, "", "postern-pods"); err != nil {
-			t.Fatal(kind, err)
+}
+
+// TestRemovedServiceStaysAway is a rollout that removes a family. The replica that starts removes first one half and then the other.
+func TestRemovedServiceStaysAway(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	old := newRegistrar(t, c, nil)
+	mustSync(t, old, c)
+	old.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"new"}, nil })
+	for _, kind := range []string{validatingKind, mutatingKind} {
+		if err := c.Tracker().Delete(resources()[kind], "", "postern-pods"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	mustSync(t, r, c)
-	if c.registered(t, mutatingKind, "postern-pods") != nil || c.registered(t, validatingKind, "postern-pods") != nil {
-		t.Error("A service is registered that a living replica does not serve")
+		mustSync(t, old, c)
+		if c.registered(t, kind, "postern-pods") != nil {
+			t.Errorf("The removed %s is there again", kind)
+		}
+		if err := old.Status(); err == nil || !strings.Contains(err.Error(), "service /pods is not registered before each of the replicas [new] serves it") {
+			t.Errorf("Got the status %v, want the service that waits", err)
+		}
 	}
 }
 
@@ -310,7 +323,7 @@ func TestRepairsAreBounded(t *testing.T) {
 	mustSync(t, r, c)
 	for i := range 3 * repairBurst {
 		edited := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
-		webhookField("Ignore", "failurePolicy")(edited)
+		webhookField([]any{}, "rules")(edited)
 		if err := c.Tracker().Update(resources()[mutatingKind], edited, ""); err != nil {
 			t.Fatal(err)
 		}
