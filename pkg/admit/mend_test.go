@@ -97,6 +97,9 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		"it does not mutate":                      {plugins: []*admit.Plugin{p("P", nil, requires("P")), p("Q", set("P"), nil)}, pod: bare, want: "no label P"},
 		"it does not mutate these requests":       {plugins: []*admit.Plugin{plugin("P", admit.Handler{Mutate: set("P"), Validate: requires("P")}, pods.In(admit.Validating), admit.On("pods", update).In(admit.Mutating))}, pod: bare, want: "no label P"},
 		"others decide about the object as it is": {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", nil, requires("P"))}, pod: bare, want: "no label P"},
+		"another one does not mutate these requests": {
+			plugins: []*admit.Plugin{plugin("O", admit.Handler{Mutate: denies}, admit.On("pods", update)), p("P", set("P"), requires("P"))}, pod: bare, without: "P",
+		},
 		"its Mutate needs the change of another one": {
 			plugins: []*admit.Plugin{p("O", set("O"), nil), p("P", onceLabelled(set("P")), requires("P"))}, pod: bare, without: "P",
 		},
@@ -162,6 +165,25 @@ func TestDenialOfADeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.Validate(t.Context(), request("DELETE", "", `{"metadata":{"name":"p"}}`)); got.Allowed || got.Result.Code != 403 {
+		t.Errorf("Got %+v, want the denial", got)
+	}
+}
+
+// TestDenialInTheMutatingPhase has a Mutate that would admit a dry run.
+func TestDenialInTheMutatingPhase(t *testing.T) {
+	p := plugin("P", admit.Handler{Mutate: func(_ context.Context, r *admit.Request) error {
+		if r.IsDryRun() {
+			r.Object.(*corev1.Pod).Labels = map[string]string{"P": "P"}
+			return nil
+		}
+		return admit.Forbidden(r, errors.New("no"))
+	}}, admit.On("pods", create))
+	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(
+		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Mutate(t.Context(), request(create, `{}`, "")); got.Allowed || got.Result.Code != 403 {
 		t.Errorf("Got %+v, want the denial", got)
 	}
 }

@@ -266,10 +266,24 @@ func TestForgedRenewals(t *testing.T) {
 	if v := victim.View(); !v.Lives("later") {
 		t.Errorf("Got the view %+v, want that the other lives", v)
 	}
-	// Its own renewals count, also if the watch shows only some of them.
-	for range deadAfter {
-		renew(t, victim, victim)
-		tell(t, client, victim)
+	// Its own renewals count, each once. The watch may show them late, and only some of them.
+	var late []*coordinationv1.Lease
+	for range maxWritten + 1 {
+		renew(t, victim)
+		if lease, err = leases.Get(t.Context(), "victim", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		late = append(late, lease)
+	}
+	if n := len(victim.written); n != maxWritten {
+		t.Errorf("Keeps %d renewals, want at most %d", n, maxWritten)
+	}
+	before := victim.ticks
+	for _, i := range []int{2, 3, 4, 4, 3, 5, maxWritten} {
+		victim.observe(late[i])
+	}
+	if n := victim.ticks - before; n != 5 {
+		t.Errorf("Counted %d renewals, want 5", n)
 	}
 	leads(t, victim, true)
 }
