@@ -23,8 +23,8 @@ const unchangedAudit = "admitted-without-changes-of"
 // would have prevented.
 //
 // What is heard of other replicas may be a lie, so it only decides whether to look. A denial is dropped because of what
-// this replica finds: the changes of the plugin are absent from the object, and with them the plugin would admit it. The
-// Validate of every other plugin still decides about the object as it is, because that is stored.
+// this replica finds: the object lacks changes of the plugin, and with the changes of all plugins this one would admit it.
+// The Validate of every other plugin still decides about the object as it is, because that is stored.
 type mender struct {
 	chain   *chain
 	request *Request
@@ -72,11 +72,11 @@ func (m *mender) lacks(ctx context.Context, own int) bool {
 	ctx, end := reads.Scope(ctx)
 	defer end()
 	// The memory of one copy is reserved, and that is for m.changed.
-	if err := need(ctx, 2*m.request.CopyMemory()); err != nil {
+	if err := need(ctx, m.request.CopyMemory()); err != nil {
 		return false
 	}
 	before, err := m.request.dryRun(ctx, m.chain.mutating[:own])
-	if err != nil {
+	if err != nil || need(ctx, before.CopyMemory()) != nil {
 		return false
 	}
 	after, err := before.dryRun(ctx, m.chain.mutating[own:own+1])
@@ -116,7 +116,7 @@ func halfOfTheTime(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *Request) dryRun(ctx context.Context, steps []step) (*Request, error) {
 	ar := *r.AdmissionRequest
 	ar.DryRun = new(true)
-	c := &Request{AdmissionRequest: &ar, Object: r.Object.DeepCopyObject(), OldObject: r.OldObject}
+	c := &Request{AdmissionRequest: &ar, Object: r.Object.DeepCopyObject(), OldObject: r.OldObject, grown: r.grown}
 	for _, s := range steps {
 		if !s.sees(&ar) {
 			continue

@@ -188,6 +188,35 @@ func TestDenialInTheMutatingPhase(t *testing.T) {
 	}
 }
 
+// TestGrowthOfTheChangedObject has a Mutate that adds much to the object. Later plugins of the dry run know how large it is.
+func TestGrowthOfTheChangedObject(t *testing.T) {
+	const added = 1 << 20
+	var known []int64
+	o := plugin("O", admit.Handler{Mutate: func(ctx context.Context, r *admit.Request) error { return r.Grow(ctx, added) }}, admit.On("pods", create))
+	p := plugin("P", admit.Handler{
+		Mutate: func(_ context.Context, r *admit.Request) error {
+			known = append(known, r.CopyMemory())
+			r.Object.(*corev1.Pod).Labels = map[string]string{"P": "P"}
+			return nil
+		},
+		Validate: func(_ context.Context, r *admit.Request) error {
+			if r.Object.(*corev1.Pod).Labels["P"] == "" {
+				return admit.Forbidden(r, errors.New("no label"))
+			}
+			return nil
+		},
+	}, admit.On("pods", create))
+	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{o, p}}.Service(
+		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"O": nil, "P": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.Validate(t.Context(), request(create, `{}`, ""))
+	if !got.Allowed || len(known) != 2 || known[0] < added || known[1] < added {
+		t.Errorf("Got %+v with the sizes %d, want at least %d", got, known, added)
+	}
+}
+
 // TestDenialBeforeTheDeadline has a Mutate that takes all the time that it gets.
 func TestDenialBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -347,8 +348,9 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	if err != nil {
 		return 0, err
 	}
-	waiting := r.leaveOut(desired, view, stores)
-	var errs []error
+	served := maps.Clone(desired)
+	waiting, err := r.leaveOut(ctx, desired, view, stores)
+	errs := []error{err}
 	r.settled = true
 	// The mutating halves are first: the validating halves deny what those would have changed.
 	for _, kind := range []string{mutatingKind, validatingKind} {
@@ -364,7 +366,7 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	stale := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
 		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil && r.isStale(u, view) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && served[configKey{kind, u.GetName()}] == nil && r.isStale(u, view) {
 				stale[kind] = append(stale[kind], u)
 			}
 		}
@@ -383,13 +385,20 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 
 // leaveOut takes out of the desired configurations what would be added although a living replica does not serve it, and
 // returns an error that says so. It decides about each half: a replica that removes a service removes one after the other.
-func (r *Registrar) leaveOut(desired map[configKey]*unstructured.Unstructured, view rollout.View, stores map[string]cache.Store) (waiting error) {
+func (r *Registrar) leaveOut(ctx context.Context, desired map[configKey]*unstructured.Unstructured, view rollout.View, stores map[string]cache.Store) (waiting, err error) {
 	for _, s := range r.services {
 		if view.AllServe(s.Path) {
 			continue
 		}
 		for _, key := range r.deployment.keys(s) {
-			if _, exists := stored(stores[key.kind], key.name); exists {
+			_, exists := stored(stores[key.kind], key.name)
+			if !exists {
+				// As in ensure, the cache does not tell that there is none.
+				var failed error
+				_, exists, failed = r.own(ctx, key)
+				err = errors.Join(err, failed)
+			}
+			if exists {
 				continue
 			}
 			delete(desired, key)
@@ -397,7 +406,7 @@ func (r *Registrar) leaveOut(desired map[configKey]*unstructured.Unstructured, v
 			waiting = cmp.Or(waiting, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
 		}
 	}
-	return waiting
+	return waiting, err
 }
 
 // yield leaves the registration to another replica.

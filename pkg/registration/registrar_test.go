@@ -186,6 +186,16 @@ func TestServiceWaitsForEveryReplica(t *testing.T) {
 	if got := c.applies(); len(got) != 3 || len(deletions(c)) > 0 || r.Status() != nil {
 		t.Errorf("Applied %v and deleted %v with the status %v, want one repair", got, deletions(c), r.Status())
 	}
+	// Without its label the configuration is not in the cache.
+	edited = c.registered(t, validatingKind, "postern-pods").DeepCopy()
+	edited.SetLabels(nil)
+	if err := c.Tracker().Update(resources()[validatingKind], edited, ""); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, r, c)
+	if got := c.applies(); len(got) != 4 || r.Status() != nil {
+		t.Errorf("Applied %v with the status %v, want the label repaired", got, r.Status())
+	}
 }
 
 // TestRemovedServiceStaysAway is a rollout that removes a family. The replica that starts removes first one half and then the other.

@@ -34,7 +34,7 @@ func observePlugins(registry metrics.KubeRegistry) func(string, admit.Phase, *ad
 func countMended(registry metrics.KubeRegistry) func(plugin string) {
 	mended := metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "postern", Name: "mended_total",
-		Help:           "Requests that were admitted although a plugin denies the object without its own changes, because another replica may not run the plugin, by plugin.",
+		Help:           "Requests that were admitted although a plugin denies the object, which lacks changes of the plugin, because another replica may not run the plugin, by plugin.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"plugin"})
 	registry.MustRegister(mended)

@@ -186,7 +186,7 @@ func (r *Replicas) leases() coordinationv1client.LeaseInterface {
 	return r.options.Client.CoordinationV1().Leases(r.options.Namespace)
 }
 
-// Join writes the Lease of this replica. From then on the other replicas register only what this replica serves.
+// Join writes the Lease of this replica. From then on the other replicas add only what this replica serves.
 func (r *Replicas) Join(ctx context.Context) error {
 	at, err := r.find(ctx)
 	if err != nil {
