@@ -75,7 +75,8 @@ func longLists(t *testing.T) (out []long) {
 		}
 		p.bytes = r.bytes
 		l := long{mutating: r.mutating, validating: r.validating}
-		l.what, l.service, l.stop, l.request = p.lengthen(x, lists[i])
+		l.what, l.request = p.lengthen(x, lists[i])
+		l.service, l.stop = x.serve(t)
 		out = append(out, l)
 	}
 	if len(rows) > 0 {
@@ -203,27 +204,19 @@ func TestMemoryOfMendedRequests(t *testing.T) {
 	ring.Second(t, "it measures memory, which takes a quiet machine")
 	p := newComparison(t, 400_000)
 	mended := 0
-	for _, x := range p.examples() {
+	p.eachList(func(x *example, l edges.List) {
 		if !slices.Contains([]string{"AlwaysPullImages", "LimitRanger", "PodSecurityPolicy", "RuntimeClass"}, x.m.Name) {
-			continue
+			return
 		}
-		for _, l := range edges.Lists(x.object) {
-			if !l.Used || !p.isNew(x.m.Name, x.name, l.Path) || l.Fit(x.object, p.bytes) < 100 {
-				continue
-			}
-			ar := x.request(t, func(object apiruntime.Object) apiruntime.Object { return l.Make(object, l.Fit(x.object, p.bytes)) })
-			s := serveCase(t, x.m, x.c, func(string) bool { return false })
-			s.sync(t)
-			if s.Validate == nil {
-				continue
-			}
-			if answer(t, s.Validate, ar).AuditAnnotations["admitted-without-changes-of"] == "" {
-				continue
-			}
+		what, ar := p.lengthen(x, l)
+		s := serveCase(t, x.m, x.c, func(string) bool { return false })
+		defer s.stop()
+		s.sync(t)
+		if s.Validate != nil && answer(t, s.Validate, ar).AuditAnnotations["admitted-without-changes-of"] != "" {
 			mended++
-			checkMemory(t, fmt.Sprintf("%s, case %s, %s", x.m.Name, x.c.Name(), l), router.AdmissionService{Validate: s.Validate, Objects: s.Objects}, ar)
+			checkMemory(t, what, router.AdmissionService{Validate: s.Validate, Objects: s.Objects}, ar)
 		}
-	}
+	})
 	if mended < 10 {
 		t.Errorf("Mended %d requests, want some", mended)
 	}
@@ -233,29 +226,37 @@ func TestMemoryOfMendedRequests(t *testing.T) {
 func TestMemoryForEachList(t *testing.T) {
 	ring.Second(t, "it measures memory, which takes a quiet machine, for minutes")
 	p := newComparison(t, 400_000)
-	for _, x := range p.examples() {
-		for _, l := range edges.Lists(x.object) {
-			if !l.Used || !p.isNew(x.m.Name, x.name, l.Path) || l.Fit(x.object, p.bytes) < 100 {
-				continue // Such as a list of texts that are long in the example.
-			}
-			p.compared[x.m.Name]++
-			what, service, stop, ar := p.lengthen(x, l)
-			checkMemory(t, what, service, ar)
-			stop()
-		}
-	}
+	p.eachList(func(x *example, l edges.List) {
+		p.compared[x.m.Name]++
+		what, ar := p.lengthen(x, l)
+		service, stop := x.serve(t)
+		defer stop()
+		checkMemory(t, what, service, ar)
+	})
 	if n := len(p.compared); n < 20 {
 		t.Errorf("Measured %d plugins, want most", n)
 	}
 }
 
-// lengthen returns the request for the object with a long list, and the plugin.
-func (p *comparison) lengthen(x *example, l edges.List) (what string, service router.AdmissionService, stop func(), ar *admissionv1.AdmissionRequest) {
+// eachList calls f for one list of each kind that the objects of the cases have.
+func (p *comparison) eachList(f func(*example, edges.List)) {
+	p.Helper()
+	for _, x := range p.examples() {
+		for _, l := range edges.Lists(x.object) {
+			if !l.Used || !p.isNew(x.m.Name, x.name, l.Path) || l.Fit(x.object, p.bytes) < 100 {
+				continue // Such as a list of texts that are long in the example.
+			}
+			f(x, l)
+		}
+	}
+}
+
+// lengthen returns the request for the object with a long list.
+func (p *comparison) lengthen(x *example, l edges.List) (what string, ar *admissionv1.AdmissionRequest) {
 	p.Helper()
 	n := l.Fit(x.object, p.bytes)
 	ar = x.request(p.T, func(object apiruntime.Object) apiruntime.Object { return l.Make(object, n) })
-	service, stop = x.serve(p.T)
-	return fmt.Sprintf("%s, case %s, %d items in %s", x.m.Name, x.c.Name(), n, l), service, stop, ar
+	return fmt.Sprintf("%s, case %s, %d items in %s", x.m.Name, x.c.Name(), n, l), ar
 }
 
 // heldFor returns the answer to a request, and the most that is held for it, in bytes.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -27,14 +28,19 @@ func TestMendedDecisions(t *testing.T) {
 			if len(c.Steps) == 0 {
 				continue
 			}
-			if settled := serveCase(t, m, c, nil); settled.Mutate != nil && settled.Validate != nil {
-				pairs = append(pairs, &pair{t, c, settled, serveCase(t, m, c, func(string) bool { return false })})
+			settled := serveCase(t, m, c, nil)
+			if settled.Mutate == nil || settled.Validate == nil {
+				settled.stop()
+				continue
 			}
+			pairs = append(pairs, &pair{t, c, settled, serveCase(t, m, c, func(string) bool { return false })})
 		}
 		for _, p := range pairs {
 			p.settled.sync(t)
 			p.mixed.sync(t)
 			mended[m.Name] += p.compare()
+			p.settled.stop()
+			p.mixed.stop()
 		}
 		if len(pairs) == 0 {
 			delete(mended, m.Name)
@@ -60,6 +66,8 @@ type served struct {
 	router.AdmissionService
 
 	environment *admittest.Environment
+	// stop stops the informers and closes the environment.
+	stop func()
 }
 
 func serveCase(t *testing.T, m member, c *admittest.Case, everywhere func(string) bool) served {
@@ -76,19 +84,18 @@ func serveCase(t *testing.T, m member, c *admittest.Case, everywhere func(string
 	return start(t, s, e)
 }
 
-// start starts the informers of the environment, which is closed when the test ends.
+// start starts the informers of the environment.
 func start(t *testing.T, s router.AdmissionService, e *admittest.Environment) served {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	e.Informers.StartWithContext(ctx)
 	e.CustomInformers.Start(ctx.Done())
-	t.Cleanup(func() {
+	return served{s, e, func() {
 		cancel()
 		e.Informers.Shutdown()
 		e.CustomInformers.Shutdown()
 		e.Close()
-	})
-	return served{s, e}
+	}}
 }
 
 // sync waits for the informers, for 0.1 s if they have just been started.
@@ -102,7 +109,7 @@ func (s served) sync(t *testing.T) {
 // answer returns the answer of a half to a request.
 func answer(t *testing.T, f router.AdmitFunc, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel() // PodPreset holds memory until the request ends.
 	return f(ctx, ar.DeepCopy())
 }
@@ -299,6 +306,7 @@ func serveIn(t *testing.T, cluster string, plugins, lacking []string) served {
 		t.Fatal(err)
 	}
 	out := start(t, s, e)
+	t.Cleanup(out.stop)
 	out.sync(t)
 	return out
 }

@@ -1,14 +1,12 @@
 package admissions
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -212,10 +210,7 @@ func send(t *testing.T, s router.AdmissionService, ar *admissionv1.AdmissionRequ
 		if f == nil {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		resp := f(ctx, ar.DeepCopy())
-		cancel() // PodPreset holds memory until the request ends.
-		checkDecided(t, resp)
+		checkDecided(t, answer(t, f, ar))
 	}
 }
 
@@ -230,22 +225,7 @@ func checkDecided(t *testing.T, resp *admissionv1.AdmissionResponse) {
 // serve returns the plugin in the cluster of the case, and a func that stops it.
 func (x *example) serve(t *testing.T) (router.AdmissionService, func()) {
 	t.Helper()
-	e, err := x.c.Environment()
-	if err != nil {
-		t.Fatal(err)
-	}
-	service, err := x.c.Service(e, x.m.Plugin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := e.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return service, func() {
-		cancel()
-		e.Informers.Shutdown()
-		e.CustomInformers.Shutdown()
-		e.Close()
-	}
+	s := serveCase(t, x.m, x.c, nil)
+	s.sync(t)
+	return s.AdmissionService, s.stop
 }

@@ -33,11 +33,16 @@ func plugin(name string, h admit.Handler, rules ...admit.Rule) *admit.Plugin {
 // service enables all plugins of a family.
 func service(t *testing.T, plugins ...*admit.Plugin) router.AdmissionService {
 	t.Helper()
+	return serviceWith(t, admit.Deps{}, plugins...)
+}
+
+func serviceWith(t *testing.T, d admit.Deps, plugins ...*admit.Plugin) router.AdmissionService {
+	t.Helper()
 	enabled := map[string][]byte{}
 	for _, p := range plugins {
 		enabled[p.Name] = nil
 	}
-	s, err := admit.Family{Name: "test", Plugins: plugins}.Service(admit.Deps{}, enabled)
+	s, err := admit.Family{Name: "test", Plugins: plugins}.Service(d, enabled)
 	if err != nil {
 		t.Fatalf("Making the service: %v", err)
 	}

@@ -16,6 +16,23 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
+// requires denies pods without one of the labels.
+func requires(labels ...string) admit.Func {
+	return func(_ context.Context, r *admit.Request) error {
+		for _, l := range labels {
+			if r.Object.(*corev1.Pod).Labels[l] == "" {
+				return admit.Forbidden(r, errors.New("no label "+l))
+			}
+		}
+		return nil
+	}
+}
+
+// lackedByOthers are dependencies with which another replica is said to lack all plugins.
+func lackedByOthers() admit.Deps {
+	return admit.Deps{RunsEverywhere: func(string) bool { return false }}
+}
+
 // TestDenialsThatOthersMayHaveCaused has a plugin that sets the label to its own name, and denies pods without it. Another
 // replica, which may have answered the mutating call, is said to lack the plugin.
 func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
@@ -31,16 +48,6 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 				p.Labels = map[string]string{}
 			}
 			p.Labels[value] = value
-			return nil
-		}
-	}
-	requires := func(labels ...string) admit.Func {
-		return func(_ context.Context, r *admit.Request) error {
-			for _, l := range labels {
-				if r.Object.(*corev1.Pod).Labels[l] == "" {
-					return admit.Forbidden(r, errors.New("no label "+l))
-				}
-			}
 			return nil
 		}
 	}
@@ -109,14 +116,11 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			enabled, mended, rejected := map[string][]byte{}, "", map[string]bool{}
-			for _, p := range tc.plugins {
-				enabled[p.Name] = nil
-			}
+			mended, rejected := "", map[string]bool{}
 			if tc.lacking == nil {
 				tc.lacking = []string{"P"}
 			}
-			s, err := admit.Family{Name: "test", Plugins: tc.plugins}.Service(admit.Deps{
+			s := serviceWith(t, admit.Deps{
 				RunsEverywhere: func(plugin string) bool { return !slices.Contains(tc.lacking, plugin) },
 				Mended:         func(plugin string) { mended += "," + plugin },
 				Observe: func(plugin string, _ admit.Phase, r *admit.Request, _ time.Duration, err error) {
@@ -125,10 +129,7 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 						t.Errorf("Observed a dry run of %s", plugin)
 					}
 				},
-			}, enabled)
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, tc.plugins...)
 			ar := request(create, tc.pod, "")
 			got := s.Validate(t.Context(), ar)
 			if got.Allowed != (tc.want == "") || !got.Allowed && !strings.Contains(got.Result.Message, tc.want) {
@@ -159,11 +160,7 @@ func TestDenialOfADeletion(t *testing.T) {
 		Mutate:   func(context.Context, *admit.Request) error { return nil },
 		Validate: func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("no")) },
 	}, admit.On("pods", "DELETE"))
-	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(
-		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serviceWith(t, lackedByOthers(), p)
 	if got := s.Validate(t.Context(), request("DELETE", "", `{"metadata":{"name":"p"}}`)); got.Allowed || got.Result.Code != 403 {
 		t.Errorf("Got %+v, want the denial", got)
 	}
@@ -178,11 +175,7 @@ func TestDenialInTheMutatingPhase(t *testing.T) {
 		}
 		return admit.Forbidden(r, errors.New("no"))
 	}}, admit.On("pods", create))
-	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(
-		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serviceWith(t, lackedByOthers(), p)
 	if got := s.Mutate(t.Context(), request(create, `{}`, "")); got.Allowed || got.Result.Code != 403 {
 		t.Errorf("Got %+v, want the denial", got)
 	}
@@ -199,18 +192,9 @@ func TestGrowthOfTheChangedObject(t *testing.T) {
 			r.Object.(*corev1.Pod).Labels = map[string]string{"P": "P"}
 			return nil
 		},
-		Validate: func(_ context.Context, r *admit.Request) error {
-			if r.Object.(*corev1.Pod).Labels["P"] == "" {
-				return admit.Forbidden(r, errors.New("no label"))
-			}
-			return nil
-		},
+		Validate: requires("P"),
 	}, admit.On("pods", create))
-	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{o, p}}.Service(
-		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"O": nil, "P": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serviceWith(t, lackedByOthers(), o, p)
 	got := s.Validate(t.Context(), request(create, `{}`, ""))
 	if !got.Allowed || len(known) != 2 || known[0] < added || known[1] < added {
 		t.Errorf("Got %+v with the sizes %d, want at least %d", got, known, added)
@@ -224,11 +208,7 @@ func TestDenialBeforeTheDeadline(t *testing.T) {
 			Mutate:   func(ctx context.Context, _ *admit.Request) error { <-ctx.Done(); return ctx.Err() },
 			Validate: func(_ context.Context, r *admit.Request) error { return admit.Forbidden(r, errors.New("no")) },
 		}, admit.On("pods", create))
-		s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{p}}.Service(
-			admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := serviceWith(t, lackedByOthers(), p)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -249,19 +229,10 @@ func TestChangesAreMadeOncePerRequest(t *testing.T) {
 				r.Object.(*corev1.Pod).Labels[name] = name
 				return nil
 			},
-			Validate: func(_ context.Context, r *admit.Request) error {
-				if r.Object.(*corev1.Pod).Labels[name] == "" {
-					return admit.Forbidden(r, errors.New("no label"))
-				}
-				return nil
-			},
+			Validate: requires(name),
 		}, admit.On("pods", create))
 	}
-	s, err := admit.Family{Name: "test", Plugins: []*admit.Plugin{labeller("P"), labeller("Q")}}.Service(
-		admit.Deps{RunsEverywhere: func(string) bool { return false }}, map[string][]byte{"P": nil, "Q": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serviceWith(t, lackedByOthers(), labeller("P"), labeller("Q"))
 	if got := s.Validate(t.Context(), request(create, `{"metadata":{"labels":{"a":"b"}}}`, "")); !got.Allowed || calls["P"] != 3 || calls["Q"] != 2 {
 		t.Errorf("Got %+v after the calls %v, want 3 of P and 2 of Q", got, calls)
 	}

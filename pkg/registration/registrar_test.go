@@ -333,7 +333,7 @@ func TestRepairsAreBounded(t *testing.T) {
 	mustSync(t, r, c)
 	for i := range 3 * repairBurst {
 		edited := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
-		webhookField([]any{}, "rules")(edited)
+		webhookField("Ignore", "failurePolicy")(edited)
 		if err := c.Tracker().Update(resources()[mutatingKind], edited, ""); err != nil {
 			t.Fatal(err)
 		}

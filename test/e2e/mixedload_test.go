@@ -229,8 +229,9 @@ func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
 	l.stop(t)
 }
 
-// deniesLaterChanges checks that a webhook that is called after Postern cannot lower the image pull policy.
-func deniesLaterChanges(t *testing.T, c *e2e.Cluster) {
+// deniesLaterChanges checks that a webhook that is called after Postern cannot lower the image pull policy. It returns the
+// namespace of that webhook, where every pod lacks the change of AlwaysPullImages.
+func deniesLaterChanges(t *testing.T, c *e2e.Cluster) string {
 	t.Helper()
 	ns := c.Namespace(t)
 	lower := e2e.StartWebhook(t, `[{"op": "replace", "path": "/spec/containers/0/imagePullPolicy", "value": "IfNotPresent"}]`)
@@ -241,4 +242,5 @@ func deniesLaterChanges(t *testing.T, c *e2e.Cluster) {
 		}
 		return nil
 	})
+	return ns
 }
