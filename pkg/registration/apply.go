@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,12 +37,23 @@ func (d Deployment) keys(s router.AdmissionService) []configKey {
 func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
 	at := r.endpoint()
+	claimed, err := claim(r.replicas.View().Self).text()
+	if err != nil {
+		return nil, err
+	}
 	add := func(obj runtime.Object) error {
 		u, err := owned(obj, owner)
-		if err == nil {
-			out[configKey{u.GetKind(), u.GetName()}] = u
+		if err != nil {
+			return err
 		}
-		return err
+		annotations := u.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[ClaimAnnotation] = claimed
+		u.SetAnnotations(annotations)
+		out[configKey{u.GetKind(), u.GetName()}] = u
+		return nil
 	}
 	for _, s := range r.services {
 		if s.MutatingConfig != nil {
@@ -76,16 +88,28 @@ func owned(obj runtime.Object, owner *metav1.OwnerReference) (*unstructured.Unst
 	return u, nil
 }
 
+// errWaits is the result of a configuration that is not there and must not be added yet.
+var errWaits = errors.New("not every replica serves it")
+
 // ensure applies a configuration, unless the stored configuration already has every
-// field of it. Server-side apply keeps the fields of other owners. ensure returns the
-// time after which it must be repeated, or 0.
-func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, store cache.Store) (again time.Duration, err error) {
+// field of it. Server-side apply keeps the fields of other owners. mayAdd is false if
+// a configuration that is not there must stay away. ensure returns the time after
+// which it must be repeated, or 0.
+func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, mayAdd bool, store cache.Store) (again time.Duration, err error) {
 	have, exists := stored(store, key.name)
 	if !exists {
 		// The cache may be late, or the configuration may have lost the label by which the cache selects.
 		if have, exists, err = r.own(ctx, key); err != nil {
 			r.metrics.setRegistered(key.kind, key.name, false)
 			return 0, err
+		}
+		if exists {
+			if ours, err := r.fence.admits(ctx, r.replicas.View(), have); !ours {
+				return retryTime, err
+			}
+		} else if !mayAdd {
+			r.metrics.setRegistered(key.kind, key.name, false)
+			return 0, errWaits
 		}
 	}
 	if exists {
@@ -116,7 +140,7 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	}
 	err = r.apply(ctx, key, want)
 	if exists && apierrors.IsConflict(err) {
-		return 0, nil // The event with the change follows.
+		return retryTime, nil // The event with the change may come sooner.
 	}
 	if exists && apierrors.IsInvalid(err) {
 		err = r.replace(ctx, key, want)

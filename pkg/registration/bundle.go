@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,30 +79,38 @@ func (d Deployment) callsUs(webhook any) bool {
 
 // introduce adds the CAs of this replica to the registered webhooks, whichever replica registered them. It changes
 // nothing else. A replica whose CA is not registered cannot become ready, and a replica that is not ready registers
-// nothing.
+// nothing. The CA of a replica that must not disturb another Deployment is not added.
 func (r *Registrar) introduce(ctx context.Context) error {
 	byKind, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err
 	}
-	missing := r.bundle.Held(r.deployment.heldBundles(slices.Concat(slices.Collect(maps.Values(byKind))...)))
+	view := r.replicas.View()
+	v, err := r.fence.look(ctx, view, all(byKind))
+	if err != nil {
+		return err
+	}
+	if err := v.refusal(claim(view.Self)); err != nil {
+		return err
+	}
+	missing := r.bundle.Held(r.deployment.heldBundles(all(byKind)))
 	if len(missing) == 0 {
 		return nil
 	}
-	var all []*unstructured.Unstructured
+	var patched []*unstructured.Unstructured
 	for kind, configs := range byKind {
 		for _, u := range configs {
 			if isCanary(u) {
 				continue
 			}
-			patched, err := r.addCAs(ctx, kind, u, missing)
+			now, err := r.addCAs(ctx, kind, u, missing)
 			if err != nil {
 				return err
 			}
-			all = append(all, patched)
+			patched = append(patched, now)
 		}
 	}
-	r.bundle.Held(r.deployment.heldBundles(all))
+	r.bundle.Held(r.deployment.heldBundles(patched))
 	return nil
 }
 
@@ -115,7 +121,7 @@ func RegisteredBundles(ctx context.Context, client dynamic.Interface, d Deployme
 	if err != nil {
 		return nil, err
 	}
-	return d.heldBundles(slices.Concat(slices.Collect(maps.Values(byKind))...)), nil
+	return d.heldBundles(all(byKind)), nil
 }
 
 // listManaged returns the configurations that this Postern has registered, by kind.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/pem"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,13 +15,24 @@ import (
 func configurations(stores map[string]cache.Store) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, store := range stores {
-		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok {
-				out = append(out, u)
-			}
+		out = append(out, objects(store)...)
+	}
+	return out
+}
+
+func objects(store cache.Store) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, obj := range store.List() {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			out = append(out, u)
 		}
 	}
 	return out
+}
+
+// all returns the configurations of both kinds.
+func all(byKind map[string][]*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.Concat(slices.Collect(maps.Values(byKind))...)
 }
 
 func webhookList(config map[string]any) []any {

@@ -61,7 +61,7 @@ func (c *canary) call(ctx context.Context) error {
 	if err := c.request(ctx); err != nil {
 		return err
 	}
-	return remove(ctx, r.client, resources()[validatingKind], config.GetName())
+	return remove(ctx, r.client, resources()[validatingKind], config.GetName(), metav1.DeleteOptions{})
 }
 
 // apply adds the webhook of this canary to the configuration. The field manager is the canary's own. The webhooks of

@@ -34,7 +34,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
-	kinds := map[schema.GroupVersionResource]string{{Version: "v1", Resource: "namespaces"}: "NamespaceList"}
+	kinds := map[schema.GroupVersionResource]string{namespaces: "NamespaceList", deployments: "DeploymentList"}
 	for kind, gvr := range resources() {
 		kinds[gvr] = kind + "List"
 	}
@@ -225,8 +225,6 @@ type fleet struct {
 	// calls holds the announcements in order. err is their result.
 	calls []string
 	err   error
-	// deployment is the UID of the Deployment.
-	deployment string
 }
 
 func newFleet() *fleet {
@@ -234,8 +232,6 @@ func newFleet() *fleet {
 }
 
 func (*fleet) Name() string { return "us" }
-
-func (f *fleet) Deployment() string { return f.deployment }
 
 func (f *fleet) View() rollout.View {
 	f.mu.Lock()
@@ -265,6 +261,7 @@ func (f *fleet) call(name string) error {
 	return f.err
 }
 
+func (f *fleet) Locate(context.Context) error   { return nil }
 func (f *fleet) Join(context.Context) error     { return f.call("join") }
 func (f *fleet) Register(context.Context) error { return f.call("register") }
 func (f *fleet) Leave(context.Context) error    { return f.call("leave") }
@@ -283,8 +280,13 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 	if change != nil {
 		change(&d, &s)
 	}
+	digest, err := d.Digest([]router.AdmissionService{s})
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
 	r.reached, r.noticeTime = true, 0
+	r.fleet().set(func(v *rollout.View) { v.Self.Digest = digest })
 	return r
 }
 

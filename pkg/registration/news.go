@@ -16,6 +16,10 @@ const (
 	EventChanged      = "Changed"
 	EventRepaired     = "Repaired"
 	EventDeregistered = "Deregistered"
+	// EventNotRegistered is a Warning: another Deployment registers, or the API server cannot call this replica.
+	EventNotRegistered = "NotRegistered"
+	// EventDiffers is a Warning: replicas of one revision register different webhooks.
+	EventDiffers = "ConfigurationDiffers"
 )
 
 // news collects what happened to the configurations. One Event for each reason then tells all of it: recorders drop

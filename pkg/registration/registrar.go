@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,13 +44,14 @@ const (
 
 // Replicas are the replicas of Postern in a rollout. *rollout.Replicas implements it.
 type Replicas interface {
-	// Name returns the name of this replica. Deployment returns the UID of the Deployment that it belongs to, or "".
+	// Name returns the name of this replica.
 	Name() string
-	Deployment() string
-	// View returns what this replica knows of the others. Changed returns a channel that is closed when the View
-	// has changed.
+	// View returns what this replica knows of itself and the others. Changed returns a channel that is closed when the
+	// View has changed.
 	View() rollout.View
 	Changed() <-chan struct{}
+	// Locate finds out to which Deployment this replica belongs.
+	Locate(ctx context.Context) error
 	// Join announces the paths that this replica serves.
 	Join(ctx context.Context) error
 	// Register announces that the API server can call this replica. Leave announces that this replica ends.
@@ -64,14 +64,16 @@ type Replicas interface {
 // Registrar keeps the webhook configurations of the services registered. It applies
 // them once the webhooks can be reached, repairs them when somebody deletes or
 // edits them, and removes the configurations of services that are no longer
-// enabled. Of several replicas with different services, those of the highest rank
-// write. The others write nothing.
+// enabled. Of several replicas with different services, those that the fence lets
+// write. The others only restore what these have registered, when none of these
+// lives any more.
 type Registrar struct {
 	client     dynamic.Interface
 	deployment Deployment
 	services   []router.AdmissionService
 	bundle     Bundle
 	replicas   Replicas
+	fence      *fence
 	metrics    *Metrics
 	// Report, if not nil, is called with the reason for which nothing is registered,
 	// from time to time.
@@ -94,8 +96,10 @@ type Registrar struct {
 	uninstalled bool
 	// reached is true if the API server can call this replica. registering is true if the other replicas know.
 	reached, registering bool
-	// leader is the name of the replica that registers, if it was not this replica at the last sync.
+	// leader says who registers, if it was not this replica at the last sync.
 	leader string
+	// followed is what this replica knows of the registration that it yields to.
+	followed followed
 	// settled is true if a sync found every configuration as desired.
 	settled bool
 	// registeredKey is the path prefix that this replica last saw registered. The
@@ -113,7 +117,10 @@ type Registrar struct {
 // NewRegistrar returns a registrar for the services. It does nothing before
 // Prepare and Run.
 func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
-	r := &Registrar{client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime}
+	r := &Registrar{
+		client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m,
+		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime,
+	}
 	r.setStatus(errNotReached)
 	r.markUnregistered() // A replica that never gets as far as Run is seen in the metrics too.
 	return r
@@ -144,21 +151,40 @@ func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 // Prepare tells the other replicas what this replica serves, and removes the
 // configurations of services that it does not serve. It is called before this
 // replica is ready: the API server sends requests to a ready replica, and the
-// replica would answer requests for these services with 404.
+// replica would answer requests for these services with 404. While the webhooks are
+// those of another living Deployment, Prepare returns an error and tells nobody.
 func (r *Registrar) Prepare(ctx context.Context) error {
 	defer r.tell()
-	if err := r.replicas.Join(ctx); err != nil {
+	if err := r.replicas.Locate(ctx); err != nil {
 		return err
 	}
 	configs, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err
 	}
+	v, err := r.fence.look(ctx, r.replicas.View(), all(configs))
+	if err != nil {
+		return err
+	}
+	if err := v.refusal(claim(r.replicas.View().Self)); err != nil {
+		return err
+	}
+	if err := r.replicas.Join(ctx); err != nil {
+		return err
+	}
 	for kind := range configs {
 		configs[kind] = slices.DeleteFunc(configs[kind], r.serves)
 	}
-	if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove); err != nil {
-		return err
+	if v.rival == nil {
+		if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove); err != nil {
+			return err
+		}
+	} else if left := all(configs); len(left) > 0 {
+		// This replica restarts in the middle of a rollout. Those that it would disturb answer without it.
+		if !r.replicas.View().Leads {
+			return fmt.Errorf("%s %s, which %s registered, is not served by this replica", left[0].GetKind(), left[0].GetName(), v.rival)
+		}
+		klog.FromContext(ctx).Info("Warning: this replica does not serve all that is registered", "by", v.rival.String())
 	}
 	return r.introduce(ctx)
 }
@@ -311,9 +337,17 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	defer r.mu.Unlock()
 	defer r.tell()
 	missing := r.hold(stores)
+	v, err := r.fence.look(ctx, r.replicas.View(), configurations(stores))
+	if err != nil {
+		return 0, err
+	}
 	owner, refusal, err := r.standing(ctx)
 	if err != nil {
 		return 0, err
+	}
+	if foreign := v.refusal(claim(r.replicas.View().Self)); foreign != nil && !errors.Is(refusal, errNamespaceGone) {
+		r.standAside(ctx, foreign)
+		return rivalInterval, nil
 	}
 	if refusal != nil {
 		return 0, r.withdraw(ctx, stores, refusal)
@@ -328,45 +362,53 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 		r.registering = true
 	}
 	view := r.replicas.View()
-	if !r.reached || !view.Leads {
-		if r.reached {
-			r.yield(ctx, view, stores)
-		}
-		if len(missing) == 0 {
-			return 0, nil
-		}
-		return 0, r.introduce(ctx)
+	if r.reached && !v.yields() {
+		return r.register(ctx, view, owner, stores)
 	}
-	return r.register(ctx, view, owner, stores)
+	if r.reached {
+		if again, err = r.yield(ctx, v, view, stores); err != nil {
+			return 0, err
+		}
+	}
+	if len(missing) == 0 {
+		return again, nil
+	}
+	return again, r.introduce(ctx)
 }
 
 // register applies the configurations that are registered already and those of services that every living replica serves. It
-// removes what this replica does not serve. What is heard of other replicas thus only delays what is added.
+// removes what this replica does not serve. What is heard of other replicas thus only delays what is added. Each half
+// is decided by itself: a replica that removes a service removes one after the other.
 func (r *Registrar) register(ctx context.Context, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
-	r.leader = ""
+	r.leader, r.followed = "", followed{}
 	desired, err := r.desired(owner)
 	if err != nil {
 		return 0, err
 	}
-	served := maps.Clone(desired)
-	waiting, err := r.leaveOut(ctx, desired, view, stores)
-	errs := []error{err}
+	var errs []error
+	var waiting error
 	r.settled = true
 	// The mutating halves are first: the validating halves deny what those would have changed.
 	for _, kind := range []string{mutatingKind, validatingKind} {
-		for key, want := range desired {
-			if key.kind != kind {
-				continue
+		for _, s := range r.services {
+			for _, key := range r.deployment.keys(s) {
+				if key.kind != kind {
+					continue
+				}
+				after, err := r.ensure(ctx, key, desired[key], view.AllServe(s.Path), stores[kind])
+				if errors.Is(err, errWaits) {
+					waiting = cmp.Or(waiting, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
+					continue
+				}
+				again = max(again, after)
+				errs = append(errs, err)
 			}
-			after, err := r.ensure(ctx, key, want, stores[kind])
-			again = max(again, after)
-			errs = append(errs, err)
 		}
 	}
 	stale := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
 		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok && served[configKey{kind, u.GetName()}] == nil && r.isStale(u, view) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil && r.isStale(u, view) {
 				stale[kind] = append(stale[kind], u)
 			}
 		}
@@ -381,48 +423,4 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	}
 	r.setStatus(waiting)
 	return again, nil
-}
-
-// leaveOut takes out of the desired configurations what would be added although a living replica does not serve it, and
-// returns an error that says so. It decides about each half: a replica that removes a service removes one after the other.
-func (r *Registrar) leaveOut(ctx context.Context, desired map[configKey]*unstructured.Unstructured, view rollout.View, stores map[string]cache.Store) (waiting, err error) {
-	for _, s := range r.services {
-		if view.AllServe(s.Path) {
-			continue
-		}
-		for _, key := range r.deployment.keys(s) {
-			_, exists := stored(stores[key.kind], key.name)
-			if !exists {
-				// As in ensure, the cache does not tell that there is none.
-				var failed error
-				_, exists, failed = r.own(ctx, key)
-				err = errors.Join(err, failed)
-			}
-			if exists {
-				continue
-			}
-			delete(desired, key)
-			r.metrics.setRegistered(key.kind, key.name, false)
-			waiting = cmp.Or(waiting, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
-		}
-	}
-	return waiting, err
-}
-
-// yield leaves the registration to another replica.
-func (r *Registrar) yield(ctx context.Context, view rollout.View, stores map[string]cache.Store) {
-	if r.leader != view.Leader {
-		r.leader = view.Leader
-		klog.FromContext(ctx).Info("Another replica registers", "replica", view.Leader)
-	}
-	for _, s := range r.services {
-		for _, key := range r.deployment.keys(s) {
-			if _, exists := stored(stores[key.kind], key.name); exists {
-				r.metrics.setRegistered(key.kind, key.name, true)
-			} else {
-				r.metrics.forget(key.kind, key.name)
-			}
-		}
-	}
-	r.setStatus(nil)
 }

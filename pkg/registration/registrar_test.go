@@ -230,7 +230,7 @@ func TestNothingThatIsHeardRemovesAService(t *testing.T) {
 	for range 10_000 {
 		r.fleet().set(func(v *rollout.View) {
 			*v = rollout.View{
-				Leads: chance.IntN(2) == 0, Leader: "a", Living: some("us", "a", "b"), Staying: some("us", "a", "b"),
+				Self: v.Self, Leads: chance.IntN(2) == 0, Leader: "a", Higher: some("a", "b"), Living: some("us", "a", "b"), Staying: some("us", "a", "b"),
 				Serves: some("/pods", "/nodes"), Lacking: some("P", "Q"),
 			}
 		})

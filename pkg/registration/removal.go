@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/registration/rollout"
@@ -73,7 +74,7 @@ const everyDeployment = "true"
 // concerns reports whether the mark of an uninstall concerns this replica. A replica that does not know its Deployment
 // heeds every mark, because it could belong to the Deployment that was uninstalled.
 func (r *Registrar) concerns(mark string) bool {
-	own := r.replicas.Deployment()
+	own := string(r.replicas.View().Self.UID)
 	return mark == everyDeployment || own == "" || mark == own
 }
 
@@ -85,15 +86,11 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 		klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
 	}
 	r.setStatus(refusal)
-	all := map[string][]*unstructured.Unstructured{}
+	configs := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
-		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok {
-				all[kind] = append(all[kind], u)
-			}
-		}
+		configs[kind] = objects(store)
 	}
-	err := inOrderOfRemoval(ctx, r.noticeTime, all, r.remove)
+	err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
 	r.markUnregistered()
 	r.news.take() // The refusal tells it.
 	if isNew {
@@ -131,9 +128,12 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// remove deletes a configuration as it was seen. It fails if somebody has changed it or made it again since.
 func (r *Registrar) remove(ctx context.Context, kind string, u *unstructured.Unstructured) error {
 	name := u.GetName()
-	err := remove(ctx, r.client, resources()[kind], name)
+	uid, version := u.GetUID(), u.GetResourceVersion()
+	seen := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}}
+	err := remove(ctx, r.client, resources()[kind], name, seen)
 	if err == nil {
 		klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", name)
 		r.metrics.forget(kind, name)
@@ -144,8 +144,8 @@ func (r *Registrar) remove(ctx context.Context, kind string, u *unstructured.Uns
 	return err
 }
 
-func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string) error {
-	err := client.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{})
+func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name string, o metav1.DeleteOptions) error {
+	err := client.Resource(gvr).Delete(ctx, name, o)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %s: %w", gvr.Resource, name, err)
 	}
@@ -205,14 +205,29 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	}
 	defer r.mu.Unlock()
 	defer r.tell()
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
+	r.markUnregistered()
+	r.setStatus(errors.New("the last replica has ended"))
+	return err
+}
+
+// removeAll removes every configuration, unless others have registered them, whom the Leases did not tell of.
+func (r *Registrar) removeAll(ctx context.Context) error {
 	configs, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err
 	}
-	err = inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
-	r.markUnregistered()
-	r.setStatus(errors.New("the last replica has ended"))
-	return err
+	view := r.replicas.View()
+	view.Leads = true // Nobody else stays.
+	v, err := r.fence.look(ctx, view, all(configs))
+	if err != nil {
+		return err
+	}
+	if v.yields() {
+		klog.FromContext(ctx).Info("Not deregistering: the webhooks belong to other replicas", "registeredBy", v.rival.String())
+		return nil
+	}
+	return inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
 }
 
 // Uninstall removes every configuration of the Postern in the namespace of d, and returns their names. It marks the
@@ -262,5 +277,5 @@ func uninstall(ctx context.Context, client dynamic.Interface, gvr schema.GroupVe
 			return fmt.Errorf("annotating %s %s: %w", gvr.Resource, name, err)
 		}
 	}
-	return remove(ctx, client, gvr, name)
+	return remove(ctx, client, gvr, name, metav1.DeleteOptions{})
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
@@ -163,7 +164,7 @@ func TestUninstallOfADeployment(t *testing.T) {
 	} {
 		c := newCluster(t, ourNamespace())
 		r := newRegistrar(t, c, nil)
-		r.fleet().deployment = tt.own
+		r.fleet().set(func(v *rollout.View) { v.Self.UID = types.UID(tt.own) })
 		if _, err := Uninstall(t.Context(), c, r.deployment, tt.mark); err != nil {
 			t.Fatal(err)
 		}

@@ -143,7 +143,10 @@ func (noBundle) Held([][]byte) []byte     { return nil }
 // and leaves.
 func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:revive // t first
 	t.Helper()
-	stale := metav1.ObjectMeta{Name: "postern-events", Labels: map[string]string{registration.ManagedByLabel: registration.ManagedBy, registration.NamespaceLabel: "postern-system"}}
+	stale := metav1.ObjectMeta{
+		Name: "postern-events", Labels: map[string]string{registration.ManagedByLabel: registration.ManagedBy, registration.NamespaceLabel: "postern-system"},
+		Annotations: map[string]string{registration.ClaimAnnotation: `{"deployment":"former","uid":"former-uid","revision":1}`},
+	}
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale})
 	applied := make(chan struct{}, 16)

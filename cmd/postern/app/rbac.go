@@ -121,6 +121,7 @@ func (o *options) localGrants(d registration.Deployment) []grant {
 		grant{"Each replica has a Lease that the other replicas watch. The dry-run creation of a Lease also makes the API server call Postern before the webhooks are registered.", access.To("coordination.k8s.io", "leases", "list", "watch", "create", "patch", "delete")},
 		grant{"The revision of a replica's ReplicaSet decides which replicas register.", access.To("", "pods", "get")},
 		grant{"", access.To("apps", "replicasets", "get")},
+		grant{"Replicas leave the webhooks of another Deployment alone while that exists. Its name is not known before.", access.To("apps", "deployments", "get")},
 		grant{"Events say why the webhooks are not registered, and what was registered, repaired and rotated.", access.To("", "events", "create", "patch")},
 	)
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/pkg/registration"
 	"github.com/postern-dev/postern/pkg/registration/rollout"
 )
 
@@ -61,7 +62,7 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 		return nil
 	case <-synced.done():
 	}
-	for {
+	for logged := ""; ; {
 		err := p.registrar.Prepare(ctx)
 		if err == nil {
 			break
@@ -70,7 +71,10 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 			return nil
 		}
 		prepared.because(err)
-		klog.FromContext(ctx).Error(err, "Could not prepare the registration")
+		if err.Error() != logged { // It may last: another Deployment may have registered the webhooks.
+			logged = err.Error()
+			klog.FromContext(ctx).Error(err, "Could not prepare the registration")
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -84,7 +88,7 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 	go func() { renewed <- replicas.Run(ctx) }()
 	recorder := p.recorder(ctx)
 	p.registrar.Report = func(err error) {
-		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, "NotRegistered", "The webhooks are not registered: %v", err)
+		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The webhooks are not registered: %v", err)
 	}
 	p.notices.start(recorder, replicas.Installation)
 	err := p.registrar.Run(ctx, p.probe())

@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/informers"
@@ -89,12 +91,27 @@ type seen struct {
 	tick    int
 }
 
-// View is what this replica knows of the others at one moment.
+// Identity is who a replica is to the other replicas.
+type Identity struct {
+	// Deployment and UID are those of the Deployment of the replica. They are empty if there is none, and before Locate.
+	Deployment string
+	UID        types.UID
+	// Revision is the revision of the ReplicaSet of the replica.
+	Revision int64
+	// Digest is a digest of everything that the replica registers.
+	Digest string
+}
+
+// View is what this replica knows of itself and the others at one moment.
 type View struct {
+	// Self is this replica.
+	Self Identity
 	// Leads is true if no living replica has a higher rank.
 	Leads bool
 	// Leader is the name of a living replica with the highest rank.
 	Leader string
+	// Higher holds the names of the living replicas of a higher rank, whether the API server can call them or not.
+	Higher []string
 	// Living holds the names of the living replicas, without this replica. Staying holds those that are not leaving.
 	Living, Staying []string
 	// Serves holds the paths that every living replica serves, in order.
@@ -114,8 +131,8 @@ func (v View) AllRun(plugin string) bool { return !slices.Contains(v.Lacking, pl
 func (v View) Lives(name string) bool { return slices.Contains(v.Living, name) }
 
 func (v View) equal(o View) bool {
-	return v.Leads == o.Leads && v.Leader == o.Leader && slices.Equal(v.Living, o.Living) &&
-		slices.Equal(v.Staying, o.Staying) && slices.Equal(v.Serves, o.Serves) && slices.Equal(v.Lacking, o.Lacking)
+	return v.Self == o.Self && v.Leads == o.Leads && v.Leader == o.Leader && slices.Equal(v.Higher, o.Higher) &&
+		slices.Equal(v.Living, o.Living) && slices.Equal(v.Staying, o.Staying) && slices.Equal(v.Serves, o.Serves) && slices.Equal(v.Lacking, o.Lacking)
 }
 
 // New returns the Replicas of a replica that has not joined yet.
@@ -148,7 +165,13 @@ func (r *Replicas) Changed() <-chan struct{} {
 
 // look computes the View. The caller holds the lock.
 func (r *Replicas) look() View {
-	v := View{Leads: true, Leader: r.self.name, Serves: r.self.serves}
+	v := View{
+		Self:  Identity{Revision: r.self.rank.revision, Digest: r.self.rank.digest},
+		Leads: true, Leader: r.self.name, Serves: r.self.serves,
+	}
+	if r.deployment != nil {
+		v.Self.Deployment, v.Self.UID = r.deployment.Name, r.deployment.UID
+	}
 	highest := r.self.rank
 	for _, name := range sortedNames(r.others) {
 		o := r.others[name]
@@ -164,6 +187,9 @@ func (r *Replicas) look() View {
 		}
 		if o.state != leaving {
 			v.Staying = append(v.Staying, name)
+			if o.rank.compare(r.self.rank) > 0 {
+				v.Higher = append(v.Higher, name)
+			}
 		}
 		if o.state == registering && o.rank.compare(highest) > 0 {
 			v.Leads, v.Leader, highest = false, name, o.rank
@@ -186,19 +212,31 @@ func (r *Replicas) leases() coordinationv1client.LeaseInterface {
 	return r.options.Client.CoordinationV1().Leases(r.options.Namespace)
 }
 
-// Join writes the Lease of this replica. From then on the other replicas add only what this replica serves.
-func (r *Replicas) Join(ctx context.Context) error {
+// Locate finds out to which revision of which Deployment this replica belongs. A Deployment that is known stays known,
+// also if the pod is not found, as after a restore of the API server's data, or if its ReplicaSet has no owner any more.
+func (r *Replicas) Locate(ctx context.Context) error {
 	at, err := r.find(ctx)
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.deployment == nil || r.deployment == nil || at.deployment.UID == r.deployment.UID {
+		at.revision = max(at.revision, r.self.rank.revision) // The revision of a ReplicaSet never falls.
+	}
+	r.owner, r.deployment, r.self.rank.revision = at.pod, cmp.Or(at.deployment, r.deployment), at.revision
+	r.refresh()
+	return nil
+}
+
+// Join writes the Lease of this replica. From then on the other replicas add only what this replica serves. It is called
+// after Locate.
+func (r *Replicas) Join(ctx context.Context) error {
 	list, err := r.leases().List(ctx, metav1.ListOptions{LabelSelector: Label + "=" + LabelValue})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("listing the leases of the replicas: %w", err)
 	}
 	r.mu.Lock()
-	r.owner, r.deployment = at.pod, at.deployment
-	r.self.rank.revision = at.revision
 	if list != nil {
 		for i := range list.Items {
 			r.see(&list.Items[i])
@@ -347,16 +385,7 @@ func (r *Replicas) Run(ctx context.Context) error {
 // renew writes the Lease again, with the revision that the ReplicaSet has now: a rollback gives an old ReplicaSet
 // a new revision.
 func (r *Replicas) renew(ctx context.Context) error {
-	at, err := r.find(ctx)
-	if err == nil {
-		r.mu.Lock()
-		// The revision of a ReplicaSet never falls. It cannot be read any more if the ReplicaSet is deleted.
-		r.owner, r.self.rank.revision = at.pod, max(at.revision, r.self.rank.revision)
-		r.refresh()
-		r.mu.Unlock()
-	}
-	err = errors.Join(err, r.write(ctx))
-	return errors.Join(err, r.bury(ctx))
+	return errors.Join(r.Locate(ctx), r.write(ctx), r.bury(ctx))
 }
 
 // bury deletes the Leases of replicas that have been dead for long. The Lease of a pod is deleted with the pod.
@@ -427,17 +456,6 @@ func (r *Replicas) Reference() *corev1.ObjectReference {
 		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: r.options.Namespace, Name: *r.owner.Name, UID: *r.owner.UID}
 	}
 	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: r.options.Namespace, Name: r.options.Name}
-}
-
-// Deployment returns the UID of the Deployment that this replica belongs to. It is empty if there is none, and before
-// Join.
-func (r *Replicas) Deployment() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.deployment == nil {
-		return ""
-	}
-	return string(r.deployment.UID)
 }
 
 // Installation returns the object that events about all replicas are about: their Deployment, or the object of

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -99,6 +100,9 @@ func TestReplicaThatOnlyJoinedDoesNotLead(t *testing.T) {
 	}
 	tell(t, client, old, stuck)
 	leads(t, old, true)
+	if v := old.View(); !slices.Equal(v.Higher, []string{"stuck"}) {
+		t.Errorf("Got the higher replicas %v, want the one that may be called later", v.Higher)
+	}
 	if v := old.View(); v.AllServe("/new") || !v.AllServe("/pods") {
 		t.Errorf("Got the paths %v, want those that each living replica serves", v.Serves)
 	}
@@ -163,7 +167,7 @@ func deployed(t *testing.T, client *fake.Clientset, pod, set string, revision in
 func inPod(t *testing.T, client *fake.Clientset, pod, digest string) *Replicas {
 	t.Helper()
 	r := New(Options{Client: client, Namespace: ns, Name: pod, Pod: pod, Digest: digest, Serves: []string{"/pods"}})
-	if err := errors.Join(r.Join(t.Context()), r.Register(t.Context())); err != nil {
+	if err := errors.Join(r.Locate(t.Context()), r.Join(t.Context()), r.Register(t.Context())); err != nil {
 		t.Fatalf("Joining: %v", err)
 	}
 	return r
@@ -195,6 +199,53 @@ func TestRevisionDecides(t *testing.T) {
 	renew(t, older)
 	tell(t, client, newer, older)
 	leads(t, older, true)
+}
+
+// TestSelf checks what a replica knows of itself: also if its pod is not found any more, as after a restore of the API
+// server's data, if its ReplicaSet has lost its owner, and if another Deployment has adopted that.
+func TestSelf(t *testing.T) {
+	client := fake.NewClientset()
+	owned := func(deployment, revision string) {
+		t.Helper()
+		deployed(t, client, "pod", "set", 1)
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "set", Annotations: map[string]string{revisionOfReplicaSet: revision}}}
+		if deployment != "" {
+			rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment, UID: types.UID(deployment + "-uid"), Controller: new(true)}}
+		}
+		if err := client.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("replicasets"), rs, ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owned("postern", "7")
+	r := inPod(t, client, "pod", "digest")
+	want := Identity{Deployment: "postern", UID: "postern-uid", Revision: 7, Digest: "digest"}
+	for name, change := range map[string]func(){
+		"as it started": func() {},
+		"the pod is not found": func() {
+			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), ns, "pod"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"no owner":              func() { owned("", "7") },
+		"a revision that falls": func() { owned("postern", "6") },
+	} {
+		change()
+		renew(t, r)
+		if got := r.View().Self; got != want {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+	changed := r.Changed()
+	owned("second", "2")
+	renew(t, r)
+	if got, want := r.View().Self, (Identity{Deployment: "second", UID: "second-uid", Revision: 2, Digest: "digest"}); got != want {
+		t.Errorf("Got %+v, want %+v", got, want)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("Nobody is told that the replica belongs to another Deployment")
+	}
 }
 
 func TestDeadReplicasDoNotCount(t *testing.T) {

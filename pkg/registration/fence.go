@@ -1,0 +1,291 @@
+package registration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/pkg/registration/rollout"
+)
+
+const (
+	// ClaimAnnotation is on every registered configuration. Its value says in JSON who registered the configuration.
+	ClaimAnnotation = "postern.dev/registered-by"
+	// ReplacesAnnotation is on a Deployment. Its value is the name of the Deployment whose place it takes while both exist.
+	ReplacesAnnotation = "postern.dev/replaces"
+
+	// revisionOfDeployment is the annotation with the newest revision of a Deployment.
+	revisionOfDeployment = "deployment.kubernetes.io/revision"
+)
+
+var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+
+// claim says who registers a configuration. Replicas that register the same have the same claim, so that they do not
+// overwrite each other.
+type claim struct {
+	// Deployment and UID are those of the Deployment of the replica. They are empty for a process outside of a
+	// Deployment.
+	Deployment string    `json:"deployment,omitempty"`
+	UID        types.UID `json:"uid,omitempty"`
+	// Revision is that of the ReplicaSet of the replica.
+	Revision int64 `json:"revision,omitempty"`
+	// Digest is a digest of everything that the replica registers.
+	Digest string `json:"digest"`
+}
+
+// claimOf returns the claim of a configuration, and false if it has none. Whatever else is in the annotation is the claim
+// of a process without a digest, to which nobody yields.
+func claimOf(u *unstructured.Unstructured) (claim, bool) {
+	text, claimed := u.GetAnnotations()[ClaimAnnotation]
+	var c claim
+	if err := json.Unmarshal([]byte(text), &c); err != nil || c.UID != "" && len(validation.IsDNS1123Subdomain(c.Deployment)) > 0 {
+		c = claim{}
+	}
+	return c, claimed
+}
+
+func (c claim) text() (string, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("encoding a claim: %w", err)
+	}
+	return string(data), nil
+}
+
+func (c claim) isProcess() bool { return c.UID == "" }
+
+func (c claim) String() string {
+	if c.isProcess() {
+		return "a process outside of a Deployment"
+	}
+	return fmt.Sprintf("revision %d of Deployment %s", c.Revision, c.Deployment)
+}
+
+// fence decides by the claims of the registered configurations whether this replica may write. The Leases of others are
+// asked only if there is no claim, and if two replicas of one revision register different webhooks.
+type fence struct {
+	client    dynamic.Interface
+	namespace string
+
+	mu sync.Mutex
+	// rival is the claim that this replica yielded to at the last look. It survives the deletion of the configurations.
+	rival *claim
+	// owner is true if all configurations had the claim of this replica once, and this replica has not yielded since.
+	owner bool
+}
+
+// rank is what a claim is to this replica.
+type rank int
+
+const (
+	// lower claims are overwritten.
+	lower rank = iota
+	// higher claims are those of replicas that this replica leaves the registration to, as in a rollout.
+	higher
+	// foreign claims are those of another living Deployment, which this replica must not disturb.
+	foreign
+)
+
+// verdict is what a look at the configurations tells.
+type verdict struct {
+	// rival is the highest claim that this replica yields to. It is nil if there is none.
+	rival *claim
+	rank  rank
+	// leased is true if nobody has claimed the configurations, and the Leases leave them to another replica.
+	leased bool
+}
+
+func (v verdict) yields() bool { return v.rank != lower || v.leased }
+
+// refusal returns the reason for which this replica does not take part at all, or nil.
+func (v verdict) refusal(own claim) error {
+	switch {
+	case v.rank != foreign:
+		return nil
+	case own.isProcess():
+		return fmt.Errorf("the webhooks are registered by Deployment %s: delete it, or use another --webhook-namespace", v.rival.Deployment)
+	}
+	return fmt.Errorf("the webhooks are registered by Deployment %[1]s: delete it, use another --webhook-namespace, or annotate Deployment %[2]s with %[3]s=%[1]s to take its place",
+		v.rival.Deployment, own.Deployment, ReplacesAnnotation)
+}
+
+// look compares this replica with the claims of all configurations of this Postern.
+func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstructured.Unstructured) (verdict, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := claim(view.Self)
+	var claims []claim
+	known, unclaimed := 0, false
+	for _, u := range configs {
+		if isCanary(u) {
+			continue
+		}
+		known++
+		if c, claimed := claimOf(u); !claimed {
+			unclaimed = true
+		} else if !slices.Contains(claims, c) {
+			claims = append(claims, c)
+		}
+	}
+	mine := slices.Contains(claims, own)
+	var v verdict
+	for _, c := range f.remembered(claims) {
+		rank, err := f.rank(ctx, view, c, mine)
+		if err != nil {
+			return verdict{}, err
+		}
+		if rank > v.rank || rank == v.rank && rank != lower && c.Revision > v.rival.Revision {
+			v.rank, v.rival = rank, &c
+		}
+	}
+	f.rival = v.rival
+	switch {
+	case v.rival != nil:
+		f.owner = false
+	case mine && !unclaimed && len(claims) == 1:
+		f.owner = true
+	}
+	if !v.yields() && !view.Leads && (unclaimed || known == 0 && !f.owner) {
+		newest, err := f.isNewest(ctx, own)
+		if err != nil {
+			return verdict{}, err
+		}
+		v.leased = !newest
+	}
+	return v, nil
+}
+
+// remembered adds the claim that this replica yielded to last.
+func (f *fence) remembered(claims []claim) []claim {
+	if f.rival == nil || slices.Contains(claims, *f.rival) {
+		return claims
+	}
+	return append(slices.Clip(claims), *f.rival)
+}
+
+// admits reports whether this replica may overwrite or delete a configuration that look has not seen.
+func (f *fence) admits(ctx context.Context, view rollout.View, u *unstructured.Unstructured) (bool, error) {
+	c, claimed := claimOf(u)
+	if !claimed {
+		return true, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rank, err := f.rank(ctx, view, c, f.owner)
+	return rank == lower, err
+}
+
+// rank compares this replica with a claim. mine is true if the claim of this replica is registered too.
+func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine bool) (rank, error) {
+	own := claim(view.Self)
+	switch {
+	case c == own:
+		return lower, nil
+	case c.isProcess() && !own.isProcess():
+		d, known, err := f.find(ctx, own.Deployment)
+		if err == nil && known && !isThe(d, own) {
+			return byLease(view), nil // The Deployment was deleted without its pods.
+		}
+		return lower, err
+	case c.UID != own.UID:
+		return f.rankOfAnother(ctx, view, c, mine)
+	case c.Revision < own.Revision:
+		return lower, nil
+	case c.Revision == own.Revision:
+		// Two replicas differ, for example because a ConfigMap has changed. The one that started later registers.
+		return byLease(view), nil
+	}
+	d, known, err := f.find(ctx, c.Deployment)
+	if err != nil {
+		return lower, err
+	}
+	if known && isThe(d, c) && c.Revision > revisionOf(d) {
+		return lower, nil // The Deployment has no such revision, so somebody made it up.
+	}
+	return higher, nil
+}
+
+// rankOfAnother compares this replica with the claim of another Deployment.
+func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, mine bool) (rank, error) {
+	own := claim(view.Self)
+	other, known, err := f.find(ctx, c.Deployment)
+	switch {
+	case err != nil:
+		return lower, err
+	case !known:
+		return byLease(view), nil
+	case !isThe(other, c):
+		return lower, nil
+	case own.isProcess():
+		return foreign, nil
+	}
+	self, known, err := f.find(ctx, own.Deployment)
+	switch {
+	case err != nil:
+		return lower, err
+	case known && !isThe(self, own):
+		return higher, nil
+	case other.GetAnnotations()[ReplacesAnnotation] == own.Deployment:
+		return higher, nil
+	case known && self.GetAnnotations()[ReplacesAnnotation] == c.Deployment:
+		return lower, nil
+	case f.owner, mine && own.UID < c.UID:
+		// The one that was there first stays, and one of two that came at the same moment.
+		return lower, nil
+	}
+	return foreign, nil
+}
+
+func byLease(view rollout.View) rank {
+	if view.Leads {
+		return lower
+	}
+	return higher
+}
+
+// isNewest reports whether this replica is of the newest revision of its Deployment.
+func (f *fence) isNewest(ctx context.Context, own claim) (bool, error) {
+	if own.isProcess() {
+		return false, nil
+	}
+	d, _, err := f.find(ctx, own.Deployment)
+	return err == nil && isThe(d, own) && revisionOf(d) == own.Revision, err
+}
+
+// find returns a Deployment, or nil if it does not exist. known is false if this Postern may not read it.
+func (f *fence) find(ctx context.Context, name string) (d *unstructured.Unstructured, known bool, err error) {
+	d, err = f.client.Resource(deployments).Namespace(f.namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, true, nil
+	case apierrors.IsForbidden(err):
+		klog.FromContext(ctx).Info("Warning: a Deployment cannot be read, so it is not known whether it still registers", "deployment", klog.KRef(f.namespace, name), "err", err)
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("reading Deployment %s/%s: %w", f.namespace, name, err)
+	}
+	return d, true, nil
+}
+
+// isThe reports whether d, which may be nil, is the Deployment of a claim. One that is terminating still is.
+func isThe(d *unstructured.Unstructured, c claim) bool { return d != nil && d.GetUID() == c.UID }
+
+func revisionOf(d *unstructured.Unstructured) int64 {
+	revision, err := strconv.ParseInt(d.GetAnnotations()[revisionOfDeployment], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
+}
