@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
+
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// deployed creates the objects of a Deployment with one pod, and returns the options of the process in the pod.
+func deployed(t *testing.T, c *e2e.Cluster, name string) e2e.Options {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}
+	revision := map[string]string{"deployment.kubernetes.io/revision": "1"}
+	d, err := c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: revision},
+		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := c.Admin.AppsV1().ReplicaSets(e2e.PosternNamespace).Create(t.Context(), &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: revision, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}},
+		Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := pod(name + "-1")
+	one.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	if _, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o := alwaysPull()
+	o.Env = []string{"POD_NAME=" + one.Name}
+	return o
+}
+
+// TestOthersAreKeptOut has a forged Lease of a later revision, a process on somebody's machine, and a second Deployment in the
+// namespace. None of them keeps the first Deployment from registering, or removes what it has registered.
+func TestOthersAreKeptOut(t *testing.T) {
+	t.Parallel()
+	c := suite.Start(t, controlplane.Options{})
+	first := startServing(t, c, deployed(t, c, "postern"))
+	all := configsOf(t, c)
+	before := all.get()
+	forge := func(ctx context.Context) error {
+		lease := coordinationv1ac.Lease("forged", e2e.PosternNamespace).WithLabels(map[string]string{"postern.dev/lease": "replica"}).
+			WithAnnotations(map[string]string{
+				"postern.dev/revision": "999", "postern.dev/term": "1", "postern.dev/digest": "0", "postern.dev/state": "Registering",
+				"postern.dev/serves": "/pods /tenancy", "postern.dev/runs": "AlwaysPullImages",
+			}).WithSpec(coordinationv1ac.LeaseSpec().WithRenewTime(metav1.NowMicro()))
+		_, err := c.Admin.CoordinationV1().Leases(e2e.PosternNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: "somebody", Force: true})
+		return err
+	}
+	e2e.Throughout(t, time.Second, "a Lease is forged", forge)
+	all.delete()
+	e2e.Eventually(t, repairBound, "the configurations are as they were", func(ctx context.Context) error {
+		return errors.Join(forge(ctx), all.same(ctx, before))
+	})
+	process := launchKeptOut(t, c, all, before, e2e.Options{})
+	process.Stop(t)
+	second := launchKeptOut(t, c, all, before, deployed(t, c, "second"))
+	if err := c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Delete(t.Context(), "postern", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	first.Stop(t)
+	second.AwaitReady(t)
+	second.AwaitRegistered(t)
+	awaitCalled(t, c)
+}
+
+// launchKeptOut starts a Postern that must not become ready, and checks that it changes nothing.
+func launchKeptOut(t *testing.T, c *e2e.Cluster, all configs, before map[string]*unstructured.Unstructured, o e2e.Options) *e2e.Postern {
+	t.Helper()
+	p := c.LaunchPostern(t, o)
+	e2e.Eventually(t, settleBound, "the replica says why it is not ready", func(ctx context.Context) error {
+		if got := p.Readyz(ctx); !strings.Contains(got, "the webhooks are registered by Deployment postern: delete it, ") {
+			return fmt.Errorf("got %s", got)
+		}
+		return nil
+	})
+	e2e.Throughout(t, time.Second, "the configurations are as they were, and the replica is not ready", func(ctx context.Context) error {
+		if p.Ready(ctx) == nil {
+			return errors.New("it is ready")
+		}
+		return all.same(ctx, before)
+	})
+	return p
+}
