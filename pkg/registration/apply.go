@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -33,11 +34,11 @@ func (d Deployment) keys(s router.AdmissionService) []configKey {
 	return keys
 }
 
-// desired returns the configurations of all services.
-func (r *Registrar) desired(owner *metav1.OwnerReference) (map[configKey]*unstructured.Unstructured, error) {
+// desired returns the configurations of all services, with the claim of this replica.
+func (r *Registrar) desired(owner *metav1.OwnerReference, own claim) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
 	at := r.endpoint()
-	claimed, err := claim(r.replicas.View().Self).text()
+	claimed, err := own.text()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ var errWaits = errors.New("not every replica serves it")
 // field of it. Server-side apply keeps the fields of other owners. mayAdd is false if
 // a configuration that is not there must stay away. ensure returns the time after
 // which it must be repeated, or 0.
-func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, mayAdd bool, store cache.Store) (again time.Duration, err error) {
+func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, view rollout.View, mayAdd bool, store cache.Store) (again time.Duration, err error) {
 	have, exists := stored(store, key.name)
 	if !exists {
 		// The cache may be late, or the configuration may have lost the label by which the cache selects.
@@ -104,7 +105,7 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 			return 0, err
 		}
 		if exists {
-			if ours, err := r.fence.admits(ctx, r.replicas.View(), have); !ours {
+			if ours, err := r.fence.admits(ctx, view, have); !ours {
 				return retryTime, err
 			}
 		} else if !mayAdd {

@@ -286,6 +286,7 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 	}
 	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
 	r.reached, r.noticeTime = true, 0
+	r.joined.Store(true)
 	r.fleet().set(func(v *rollout.View) { v.Self.Digest = digest })
 	return r
 }

@@ -45,13 +45,16 @@ type claim struct {
 	Digest string `json:"digest"`
 }
 
-// claimOf returns the claim of a configuration, and false if it has none. Whatever else is in the annotation is the claim
-// of a process without a digest, to which nobody yields.
+// claimOf returns the claim of a configuration, and false if it has none. What is not the claim of a Deployment is that of a
+// process.
 func claimOf(u *unstructured.Unstructured) (claim, bool) {
 	text, claimed := u.GetAnnotations()[ClaimAnnotation]
 	var c claim
-	if err := json.Unmarshal([]byte(text), &c); err != nil || c.UID != "" && len(validation.IsDNS1123Subdomain(c.Deployment)) > 0 {
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		c = claim{}
+	}
+	if c.UID == "" || c.Revision < 1 || len(validation.IsDNS1123Subdomain(c.Deployment)) > 0 {
+		c = claim{Digest: c.Digest}
 	}
 	return c, claimed
 }
@@ -84,6 +87,8 @@ type fence struct {
 	rival *claim
 	// owner is true if all configurations had the claim of this replica once, and this replica has not yielded since.
 	owner bool
+
+	warned sync.Once
 }
 
 // rank is what a claim is to this replica.
@@ -115,7 +120,7 @@ func (v verdict) refusal(own claim) error {
 	case v.rank != foreign:
 		return nil
 	case own.isProcess():
-		return fmt.Errorf("the webhooks are registered by Deployment %s: delete it, or use another --webhook-namespace", v.rival.Deployment)
+		return fmt.Errorf("the webhooks are registered by Deployment %s, and this is none of its pods, which tell their names by POD_NAME: delete it, or use another --webhook-namespace", v.rival.Deployment)
 	}
 	return fmt.Errorf("the webhooks are registered by Deployment %[1]s: delete it, use another --webhook-namespace, or annotate Deployment %[2]s with %[3]s=%[1]s to take its place",
 		v.rival.Deployment, own.Deployment, ReplacesAnnotation)
@@ -123,8 +128,6 @@ func (v verdict) refusal(own claim) error {
 
 // look compares this replica with the claims of all configurations of this Postern.
 func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstructured.Unstructured) (verdict, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	own := claim(view.Self)
 	var claims []claim
 	known, unclaimed := 0, false
@@ -139,10 +142,17 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 			claims = append(claims, c)
 		}
 	}
+	f.mu.Lock() // It is not held during the requests.
+	rival, owner := f.rival, f.owner
+	f.mu.Unlock()
 	mine := slices.Contains(claims, own)
+	only := mine && !unclaimed && len(claims) == 1
+	if rival != nil && !slices.Contains(claims, *rival) {
+		claims = append(claims, *rival)
+	}
 	var v verdict
-	for _, c := range f.remembered(claims) {
-		rank, err := f.rank(ctx, view, c, mine)
+	for _, c := range claims {
+		rank, err := f.rank(ctx, view, c, mine, owner)
 		if err != nil {
 			return verdict{}, err
 		}
@@ -150,29 +160,21 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 			v.rank, v.rival = rank, &c
 		}
 	}
-	f.rival = v.rival
-	switch {
-	case v.rival != nil:
-		f.owner = false
-	case mine && !unclaimed && len(claims) == 1:
-		f.owner = true
-	}
-	if !v.yields() && !view.Leads && (unclaimed || known == 0 && !f.owner) {
-		newest, err := f.isNewest(ctx, own)
-		if err != nil {
-			return verdict{}, err
+	if v.rival == nil && !view.Leads {
+		v.leased = unclaimed
+		if known == 0 {
+			// Nothing is above the newest revision, whatever a Lease says.
+			newest, err := f.isNewest(ctx, own)
+			if err != nil {
+				return verdict{}, err
+			}
+			v.leased = !newest
 		}
-		v.leased = !newest
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rival, f.owner = v.rival, !v.yields() && (owner || only)
 	return v, nil
-}
-
-// remembered adds the claim that this replica yielded to last.
-func (f *fence) remembered(claims []claim) []claim {
-	if f.rival == nil || slices.Contains(claims, *f.rival) {
-		return claims
-	}
-	return append(slices.Clip(claims), *f.rival)
 }
 
 // admits reports whether this replica may overwrite or delete a configuration that look has not seen.
@@ -182,13 +184,15 @@ func (f *fence) admits(ctx context.Context, view rollout.View, u *unstructured.U
 		return true, nil
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	rank, err := f.rank(ctx, view, c, f.owner)
+	owner := f.owner
+	f.mu.Unlock()
+	rank, err := f.rank(ctx, view, c, owner, owner)
 	return rank == lower, err
 }
 
-// rank compares this replica with a claim. mine is true if the claim of this replica is registered too.
-func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine bool) (rank, error) {
+// rank compares this replica with a claim. mine is true if the claim of this replica is registered too, owner if it was the only
+// one before.
+func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine, owner bool) (rank, error) {
 	own := claim(view.Self)
 	switch {
 	case c == own:
@@ -200,7 +204,7 @@ func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine bool)
 		}
 		return lower, err
 	case c.UID != own.UID:
-		return f.rankOfAnother(ctx, view, c, mine)
+		return f.rankOfAnother(ctx, view, c, mine, owner)
 	case c.Revision < own.Revision:
 		return lower, nil
 	case c.Revision == own.Revision:
@@ -218,7 +222,7 @@ func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine bool)
 }
 
 // rankOfAnother compares this replica with the claim of another Deployment.
-func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, mine bool) (rank, error) {
+func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, mine, owner bool) (rank, error) {
 	own := claim(view.Self)
 	other, known, err := f.find(ctx, c.Deployment)
 	switch {
@@ -241,7 +245,7 @@ func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, m
 		return higher, nil
 	case known && self.GetAnnotations()[ReplacesAnnotation] == c.Deployment:
 		return lower, nil
-	case f.owner, mine && own.UID < c.UID:
+	case owner, mine && own.UID < c.UID:
 		// The one that was there first stays, and one of two that came at the same moment.
 		return lower, nil
 	}
@@ -271,7 +275,9 @@ func (f *fence) find(ctx context.Context, name string) (d *unstructured.Unstruct
 	case apierrors.IsNotFound(err):
 		return nil, true, nil
 	case apierrors.IsForbidden(err):
-		klog.FromContext(ctx).Info("Warning: a Deployment cannot be read, so it is not known whether it still registers", "deployment", klog.KRef(f.namespace, name), "err", err)
+		f.warned.Do(func() {
+			klog.FromContext(ctx).Info("Warning: a Deployment cannot be read, so it is not known whether it still registers", "deployment", klog.KRef(f.namespace, name), "err", err)
+		})
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("reading Deployment %s/%s: %w", f.namespace, name, err)

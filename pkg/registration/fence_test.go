@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -139,6 +140,7 @@ func TestRanks(t *testing.T) {
 		do         func(*cluster)
 		lower      bool // by the Leases
 		mine       bool
+		owner      bool
 		want       rank
 	}{
 		{name: "its own", own: mine, other: mine, lower: true, want: lower},
@@ -168,6 +170,7 @@ func TestRanks(t *testing.T) {
 		{name: "its successor", own: mine, other: claim{"second", "second-uid", 1, "d"}, do: func(c *cluster) { c.deploy(t, "second", 1, ReplacesAnnotation, "postern") }, want: higher},
 		{name: "its predecessor", own: mine, other: claim{"second", "second-uid", 1, "d"}, do: func(c *cluster) { c.deploy(t, "postern", 5, ReplacesAnnotation, "second") }, lower: true, want: lower},
 		{name: "the second of two at once", own: mine, other: claim{"second", "second-uid", 1, "d"}, mine: true, want: lower},
+		{name: "another Deployment that was later", own: claim{"second", "second-uid", 1, "d"}, other: mine, owner: true, want: lower},
 		{name: "the first of two at once", own: claim{"second", "second-uid", 1, "d"}, other: mine, mine: true, want: foreign},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,7 +181,7 @@ func TestRanks(t *testing.T) {
 				tt.do(c)
 			}
 			f := &fence{client: c, namespace: "postern-system"}
-			got, err := f.rank(t.Context(), rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower}, tt.other, tt.mine)
+			got, err := f.rank(t.Context(), rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower}, tt.other, tt.mine, tt.owner)
 			if err != nil || got != tt.want {
 				t.Errorf("Got %v (%v), want %v", got, err, tt.want)
 			}
@@ -202,7 +205,9 @@ func TestClaims(t *testing.T) {
 		`x`:                              {},
 		`{"deployment":"a/b","uid":"u"}`: {},
 		`{"uid":"u","revision":9}`:       {},
-		`{"deployment":"a","uid":"u","digest":1}`: {},
+		`{"deployment":"a","uid":"u","digest":"d"}`:    {Digest: "d"},
+		`{"deployment":"a","revision":9,"digest":"d"}`: {Digest: "d"},
+		`{"deployment":"a","uid":"u","digest":1}`:      {},
 	} {
 		u := other(mutatingKind, "postern-pods")
 		u.SetAnnotations(map[string]string{ClaimAnnotation: text})
@@ -266,16 +271,23 @@ func TestForgeries(t *testing.T) {
 			r := r(c)
 			settle(t, c, r)
 			r.fleet().set(func(v *rollout.View) { forged(v); v.Serves = []string{"/pods"} })
-			c.deleteAll(t)
+			if r.replicas.View().Self.UID != "" {
+				c.deleteAll(t)
+			} else if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
+				t.Fatal(err) // Without any claim, only the Leases tell processes apart.
+			}
 			settle(t, c, r)
 			if !isRegistrationOf(t, c, r) || r.Status() != nil {
 				t.Errorf("Registered by %v with the status %v, want a repair in spite of the Lease", registeredBy(t, c), r.Status())
 			}
 			for _, text := range []string{
-				`{"deployment":"postern","uid":"postern-uid","revision":999,"digest":"x"}`, `{"deployment":"none","uid":"x","revision":1}`, `{"digest":"x"}`, `x`,
+				`{"deployment":"postern","uid":"postern-uid","revision":999,"digest":"x"}`, `{"deployment":"none","uid":"x","revision":1}`, `{"deployment":"none","revision":9}`, `{"revision":9}`, `{"digest":"x"}`, `x`,
 			} {
-				if r.replicas.View().Self.UID == "" && (strings.Contains(text, "postern-uid") || !strings.Contains(text, "none")) {
-					continue // The Deployment lives, and processes are told apart by their Leases.
+				if r.replicas.View().Self.UID == "" {
+					if strings.Contains(text, "postern-uid") {
+						continue // The Deployment lives.
+					}
+					r.fleet().set(func(v *rollout.View) { v.Leads = true })
 				}
 				c.edit(t, func(u *unstructured.Unstructured) {
 					webhookField("Ignore", "failurePolicy")(u)
@@ -291,13 +303,13 @@ func TestForgeries(t *testing.T) {
 }
 
 // TestNewestRegistersWithoutLeases is the first registration, while a Lease of a replica that does not exist says that it
-// registers.
+// registers. What has no claim was registered by a version that heeds the Leases, so the Leases decide.
 func TestNewestRegistersWithoutLeases(t *testing.T) {
 	for _, tt := range []struct {
 		revision int64
 		found    bool // what is registered has no claim
 		want     bool
-	}{{4, false, true}, {3, false, false}, {4, true, true}, {3, true, false}} {
+	}{{4, false, true}, {3, false, false}, {4, true, false}, {3, true, false}} {
 		c := newCluster(t, ourNamespace())
 		c.deploy(t, "postern", 4)
 		if tt.found {
@@ -316,7 +328,7 @@ func TestNewestRegistersWithoutLeases(t *testing.T) {
 // TestOthersAreKeptOut has a process and a second Deployment, which would remove what they do not serve.
 func TestOthersAreKeptOut(t *testing.T) {
 	for _, tt := range []struct{ name, deployment, want string }{
-		{"a process", "", "the webhooks are registered by Deployment postern: delete it, or use another --webhook-namespace"},
+		{"a process", "", "the webhooks are registered by Deployment postern, and this is none of its pods, which tell their names by POD_NAME: delete it, or use another --webhook-namespace"},
 		{"a second Deployment", "second", "the webhooks are registered by Deployment postern: delete it, use another --webhook-namespace, or annotate Deployment second with postern.dev/replaces=postern to take its place"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -330,12 +342,17 @@ func TestOthersAreKeptOut(t *testing.T) {
 			registry := metrics.NewKubeRegistry()
 			other.metrics = NewMetrics(registry)
 			other.services = nil
+			other.joined.Store(false)
 			if err := other.Prepare(t.Context()); err == nil || err.Error() != tt.want {
 				t.Errorf("Got the error %v, want %s", err, tt.want)
 			}
-			if got := other.fleet().calls; len(got) > 0 {
-				t.Errorf("Got the announcements %v of a replica that is kept out", got)
+			if err := other.Leave(t.Context(), true); err != nil {
+				t.Error(err)
 			}
+			if got := other.fleet().calls; len(got) > 0 || len(deletions(c)) > 0 {
+				t.Errorf("Got the announcements %v of a replica that is kept out, deleted %v", got, deletions(c))
+			}
+			other.leaving.Store(false)
 			// It was prepared before the first one came.
 			other.services = first.services
 			settle(t, c, other, first)
@@ -345,7 +362,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 				t.Error("A replica that is kept out has added its CA")
 			}
 			again, err := other.sync(t.Context(), c.stores(t, other))
-			if !isRegistrationOf(t, c, first) || err != nil || again != rivalInterval || other.Status() == nil || other.Status().Error() != tt.want {
+			if !isRegistrationOf(t, c, first) || err != nil || again != rivalInterval || other.Status() == nil || other.Status().Error() != tt.want || !errors.Is(other.KeptOut(), other.Status()) {
 				t.Errorf("Registered by %v, got the status %v, looks again after %v (%v)", registeredBy(t, c), other.Status(), again, err)
 			}
 			if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
@@ -361,7 +378,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 			first.fleet().set(yields) // It is an orphan now.
 			settle(t, c, first, other)
 			own := claim(other.replicas.View().Self)
-			if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{mutatingKind: own, validatingKind: own}) {
+			if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{mutatingKind: own, validatingKind: own}) || other.KeptOut() != nil {
 				t.Errorf("Registered by %v, want what is left", got)
 			}
 		})
@@ -370,7 +387,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 
 func mustDesire(t *testing.T, r *Registrar) *unstructured.Unstructured {
 	t.Helper()
-	all, err := r.desired(nil)
+	all, err := r.desired(nil, claim(r.replicas.View().Self))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +429,7 @@ func TestTwoDeploymentsAtOnce(t *testing.T) {
 	c.deploy(t, "second", 1)
 	first, second := memberOf(t, c, "first", 1, nil), memberOf(t, c, "second", 1, slower)
 	mustSync(t, first, c)
-	u, err := second.desired(nil)
+	u, err := second.desired(nil, claim(second.replicas.View().Self))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,34 +475,59 @@ func TestConfigMapChanges(t *testing.T) {
 
 // TestRestartInARollout has an old replica start again after a later revision has registered what it does not serve.
 func TestRestartInARollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 2)
+		next := memberOf(t, c, "postern", 2, func(_ *Deployment, s *router.AdmissionService) { s.Path = "/added" })
+		next.fleet().set(func(v *rollout.View) { v.Serves = []string{"/added"} })
+		settle(t, c, next)
+		old := memberOf(t, c, "postern", 1, nil)
+		for range 2 {
+			if err := old.Prepare(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "postern-pods is not served by this replica, and was registered by replicas of a higher rank") {
+				t.Errorf("Got the error %v, want what it does not serve", err)
+			}
+		}
+		time.Sleep(unservedTime)
+		if err := old.Prepare(t.Context()); err != nil {
+			t.Error(err)
+		}
+		settle(t, c, old)
+		if got := deletions(c); len(got) > 0 {
+			t.Errorf("A replica of an earlier revision deleted %v", got)
+		}
+		// A rollback removes it.
+		c.deploy(t, "postern", 3)
+		old.fleet().set(func(v *rollout.View) { v.Self.Revision = 3 })
+		if err := old.Prepare(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := deletions(c); len(got) != 2 {
+			t.Errorf("Deleted %v, want what the replicas do not serve", got)
+		}
+	})
+}
+
+// TestRestartOfAnEarlierConfiguration has a replica start again of which only the Leases tell that others of its revision have
+// started later.
+func TestRestartOfAnEarlierConfiguration(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	c.deploy(t, "postern", 2)
-	next := memberOf(t, c, "postern", 2, func(_ *Deployment, s *router.AdmissionService) { s.Path = "/added" })
-	next.fleet().set(func(v *rollout.View) { v.Serves = []string{"/added"} })
-	settle(t, c, next)
-	old := memberOf(t, c, "postern", 1, nil)
-	old.fleet().set(yields)
-	if err := old.Prepare(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "postern-pods, which revision 2 of Deployment postern registered, is not served by this replica") {
-		t.Errorf("Got the error %v, want what it does not serve", err)
+	later := memberOf(t, c, "postern", 2, func(_ *Deployment, s *router.AdmissionService) { s.Path = "/added" })
+	later.fleet().set(func(v *rollout.View) { v.Serves = []string{"/added"}; v.Self.Digest = "later" })
+	settle(t, c, later)
+	first := memberOf(t, c, "postern", 2, nil)
+	first.replicas = &lateFleet{first.fleet()}
+	if err := first.Prepare(t.Context()); err == nil || len(deletions(c)) > 0 {
+		t.Errorf("Deleted %v (%v), want nothing of the later replica", deletions(c), err)
 	}
-	// The replicas that serve it are gone. It is better to serve the rest than nothing.
-	old.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, nil })
-	if err := old.Prepare(t.Context()); err != nil {
-		t.Error(err)
-	}
-	settle(t, c, old)
-	if got := deletions(c); len(got) > 0 {
-		t.Errorf("A replica of an earlier revision deleted %v", got)
-	}
-	// A rollback removes it.
-	c.deploy(t, "postern", 3)
-	old.fleet().set(func(v *rollout.View) { v.Self.Revision = 3 })
-	if err := old.Prepare(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if got := deletions(c); len(got) != 2 {
-		t.Errorf("Deleted %v, want what the replicas do not serve", got)
-	}
+}
+
+// lateFleet knows the Leases of the others when it has joined, as a rollout.Replicas.
+type lateFleet struct{ *fleet }
+
+func (f *lateFleet) Join(ctx context.Context) error {
+	f.set(yields)
+	return f.fleet.Join(ctx)
 }
 
 // TestDeletionsNameWhatWasSeen checks the preconditions of deletions.
@@ -527,61 +569,58 @@ func TestLeaveByTheFence(t *testing.T) {
 	}
 }
 
-// TestFollower has the replicas of a later revision register and end. What they registered is deleted, and changed.
+// TestFollower has the replicas of a later revision register and end. Somebody deletes what they registered, again and again.
 func TestFollower(t *testing.T) {
-	for name, harm := range map[string]func(*cluster){
-		"deleted": func(c *cluster) { c.deleteAll(t) },
-		"changed": func(c *cluster) { c.edit(t, webhookField(int64(29), "timeoutSeconds")) },
-		"unclaimed": func(c *cluster) {
-			c.edit(t, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
-		},
-		"directed elsewhere": func(c *cluster) { c.edit(t, webhookField("x", "clientConfig", "service", "name")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, ourNamespace())
-				c.deploy(t, "postern", 2)
-				old, next := memberOf(t, c, "postern", 1, nil), memberOf(t, c, "postern", 2, slower)
-				registry := metrics.NewKubeRegistry()
-				old.metrics = NewMetrics(registry)
-				settle(t, c, old, next, old)
-				// A rotation of the CA is not a change by somebody else.
-				next.bundle.(*bundle).replace("next", "ca")
-				settle(t, c, next, old)
-				rotated := c.registered(t, mutatingKind, "postern-pods")
-				harm(c)
-				sync := func() time.Duration {
-					again, err := old.sync(t.Context(), c.stores(t, old))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return again
-				}
-				// Leases tell of replicas that would restore it.
-				old.fleet().set(yields)
-				old.fleet().set(func(v *rollout.View) { v.Higher = []string{"other"} })
-				if again := sync(); again != goneTime || old.Status() != nil || !maps.Equal(registeredMetrics(t, registry), map[string]float64{mutatingKind: 1, validatingKind: 1}) {
-					t.Errorf("Got the status %v and the metrics %v at once, and a look after %v", old.Status(), registeredMetrics(t, registry), again)
-				}
-				time.Sleep(goneTime)
-				before := len(c.applies())
-				if again := sync(); again != goneTime || old.Status() == nil || !maps.Equal(registeredMetrics(t, registry), map[string]float64{mutatingKind: 0, validatingKind: 0}) {
-					t.Errorf("Got the status %v and the metrics %v after %v, and a look after %v", old.Status(), registeredMetrics(t, registry), goneTime, again)
-				}
-				if got := c.applies()[before:]; len(got) > 0 {
-					t.Fatalf("Applied %v while a replica of the later revision lives", got)
-				}
-				old.fleet().set(func(v *rollout.View) { v.Leads, v.Living, v.Higher = true, nil, nil })
-				settle(t, c, old)
-				if !isRegistrationOf(t, c, next) || old.Status() != nil || bundleOf(c.registered(t, mutatingKind, "postern-pods")) != bundleOf(rotated) {
-					t.Errorf("Got %v with the status %v, want what the later revision had registered", c.registered(t, mutatingKind, "postern-pods"), old.Status())
-				}
-				if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 1, validatingKind: 1}) {
-					t.Errorf("Got the metrics %v, want 1", got)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 2)
+		old, twin, next := memberOf(t, c, "postern", 1, nil), memberOf(t, c, "postern", 1, nil), memberOf(t, c, "postern", 2, slower)
+		registry := metrics.NewKubeRegistry()
+		old.metrics = NewMetrics(registry)
+		settle(t, c, old, next, old, twin)
+		next.bundle.(*bundle).replace("next", "ca")
+		settle(t, c, next, old, twin)
+		rotated := c.registered(t, mutatingKind, "postern-pods")
+		c.deleteAll(t)
+		var again time.Duration
+		expect := func(what string, metric float64, gone bool) {
+			t.Helper()
+			var err error
+			if again, err = old.sync(t.Context(), c.stores(t, old)); err != nil {
+				t.Fatal(err)
+			}
+			if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: metric, validatingKind: metric}) || (old.Status() != nil) != gone || (gone || metric == 0) && again != goneTime {
+				t.Errorf("%s: got the metrics %v, the status %v and a look after %v", what, got, old.Status(), again)
+			}
+		}
+		old.fleet().set(func(v *rollout.View) { yields(v); v.Higher = []string{"other"} })
+		expect("at once", 1, false)
+		time.Sleep(goneTime)
+		before := len(c.applies())
+		expect("while a replica of the later revision lives", 0, true)
+		if got := c.applies()[before:]; len(got) > 0 {
+			t.Fatalf("Applied %v while a replica of the later revision lives", got)
+		}
+		old.fleet().set(func(v *rollout.View) { v.Leads, v.Living, v.Higher = true, nil, nil })
+		expect("when none lives", 0, true)
+		for range 3 {
+			expect("restored", 1, false)
+			if !isRegistrationOf(t, c, next) || bundleOf(c.registered(t, mutatingKind, "postern-pods")) != bundleOf(rotated) {
+				t.Errorf("Got %v, want what the later revision had registered", c.registered(t, mutatingKind, "postern-pods"))
+			}
+			settle(t, c, old, twin)
+			before := len(c.applies())
+			c.deleteAll(t)
+			for range 5 {
+				expect("deleted again", 1, false)
+			}
+			if got := c.applies()[before:]; len(got) > 0 {
+				t.Errorf("Applied %v at once, want a pause", got)
+			}
+			time.Sleep(goneTime)
+			expect("deleted again", 0, true)
+		}
+	})
 }
 
 // TestClaimIsEqual checks that two equal replicas have one claim, whose form others read.

@@ -23,13 +23,12 @@ const (
 	rivalInterval = 10 * time.Second
 )
 
-// followed is what a replica knows of the registration that it yields to. A claim stands for one content, so a configuration
-// that differs from what was seen first with its claim was changed by somebody else.
+// followed is what a replica knows of the registration that it yields to.
 type followed struct {
 	claim claim
-	// last holds the configurations as they were last seen as registered.
+	// last holds the configurations as they were last seen with the claim.
 	last map[configKey]*unstructured.Unstructured
-	// since holds when a configuration was first found missing or changed.
+	// since holds when a configuration was first missed.
 	since map[configKey]time.Time
 }
 
@@ -41,6 +40,7 @@ func (r *Registrar) standAside(ctx context.Context, foreign error) {
 		r.notify(corev1.EventTypeWarning, EventNotRegistered, "Replicas do not register: "+foreign.Error())
 	}
 	r.followed = followed{}
+	r.keptOut.Store(&foreign)
 	r.markUnregistered()
 	r.setStatus(foreign)
 }
@@ -61,7 +61,7 @@ func (r *Registrar) yield(ctx context.Context, v verdict, view rollout.View, sto
 	if v.rival == nil {
 		r.followed = followed{}
 		r.setStatus(nil)
-		return 0, nil
+		return rivalInterval, nil // The Deployment may learn of its revision later.
 	}
 	return r.follow(ctx, *v.rival, len(view.Higher) == 0, stores)
 }
@@ -82,42 +82,42 @@ func (r *Registrar) tellLeader(ctx context.Context, v verdict, view rollout.View
 	}
 }
 
-// follow watches the configurations of a claim. It reports one that was deleted or changed and not restored in time. alone is
-// true if no replica of a higher rank lives, which would restore it.
+// follow watches the configurations of a claim. It reports one that was deleted and not restored in time. alone is true if no
+// replica of a higher rank lives, which would restore it.
 func (r *Registrar) follow(ctx context.Context, rival claim, alone bool, stores map[string]cache.Store) (again time.Duration, err error) {
-	if r.followed.claim != rival {
+	if r.followed.claim != rival || r.followed.last == nil {
 		r.followed = followed{claim: rival, last: map[configKey]*unstructured.Unstructured{}, since: map[configKey]time.Time{}}
 	}
 	f, now := r.followed, time.Now()
 	for kind, store := range stores {
 		for _, u := range objects(store) {
-			if c, _ := claimOf(u); c == rival && !isCanary(u) && f.last[configKey{kind, u.GetName()}] == nil {
+			if c, _ := claimOf(u); c == rival && !isCanary(u) {
 				f.last[configKey{kind, u.GetName()}] = u
 			}
 		}
 	}
 	var gone error
 	var errs []error
-	for key, last := range f.last {
-		if u, exists := stored(stores[key.kind], key.name); exists && r.isUnchanged(u, last) {
-			f.last[key] = u // The CAs and the path may have changed.
+	for key := range f.last {
+		if _, exists := stored(stores[key.kind], key.name); exists {
 			delete(f.since, key)
 			r.metrics.setRegistered(key.kind, key.name, true)
 			continue
 		}
 		since, known := f.since[key]
 		if !known {
-			since = now
-			f.since[key] = now
+			since, f.since[key] = now, now
 		}
-		again = goneTime
-		if left := goneTime - now.Sub(since); left > 0 {
-			again = min(again, left)
+		left := goneTime - now.Sub(since)
+		if left > 0 {
+			again = max(again, left)
 			continue
 		}
+		again = goneTime
 		r.metrics.setRegistered(key.kind, key.name, false)
-		gone = cmp.Or(gone, fmt.Errorf("%s %s, which %s registered, was deleted or changed", key.kind, key.name, rival))
+		gone = cmp.Or(gone, fmt.Errorf("%s %s, which %s registered, was deleted", key.kind, key.name, rival))
 		if alone {
+			f.since[key] = now // The next attempt waits as long, should somebody delete it again.
 			errs = append(errs, r.restore(ctx, key))
 		}
 	}
@@ -125,44 +125,19 @@ func (r *Registrar) follow(ctx context.Context, rival claim, alone bool, stores 
 	return again, errors.Join(errs...)
 }
 
-// isUnchanged reports whether a configuration has all that other replicas registered, apart from the CAs and the path.
-func (r *Registrar) isUnchanged(have, last *unstructured.Unstructured) bool {
-	want := registration(last)
-	registered := webhooksByName(have.Object)
-	for name, w := range webhooksByName(want) {
-		if r.deployment.callsUs(w) && !r.deployment.callsUs(registered[name]) {
-			return false
-		}
-		delete(asMap(w), "clientConfig")
-	}
-	return covers(have.Object, want)
-}
-
-// registration returns a copy of what Postern sets in a configuration.
-func registration(u *unstructured.Unstructured) map[string]any {
-	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
-	out.SetName(u.GetName())
-	out.SetLabels(map[string]string{ManagedByLabel: u.GetLabels()[ManagedByLabel], NamespaceLabel: u.GetLabels()[NamespaceLabel]})
-	out.SetAnnotations(map[string]string{ClaimAnnotation: u.GetAnnotations()[ClaimAnnotation]})
-	out.SetOwnerReferences(u.GetOwnerReferences())
-	if webhooks, found, _ := unstructured.NestedSlice(u.Object, "webhooks"); found {
-		out.Object["webhooks"] = webhooks
-	}
-	return out.Object
-}
-
-// restore applies a configuration as it was last seen.
+// restore applies a configuration as it was last seen. Whether that was changed by somebody before cannot be told.
 func (r *Registrar) restore(ctx context.Context, key configKey) error {
-	want := &unstructured.Unstructured{Object: registration(r.followed.last[key])}
-	have, exists, err := r.own(ctx, key)
-	if err != nil {
-		return err
+	last := r.followed.last[key]
+	want := &unstructured.Unstructured{Object: map[string]any{"apiVersion": last.GetAPIVersion(), "kind": last.GetKind()}}
+	want.SetName(last.GetName())
+	want.SetLabels(map[string]string{ManagedByLabel: ManagedBy, NamespaceLabel: r.deployment.Namespace})
+	want.SetAnnotations(map[string]string{ClaimAnnotation: last.GetAnnotations()[ClaimAnnotation]})
+	want.SetOwnerReferences(last.GetOwnerReferences())
+	if webhooks, found, _ := unstructured.NestedSlice(last.Object, "webhooks"); found {
+		want.Object["webhooks"] = webhooks
 	}
-	if exists {
-		if c, claimed := claimOf(have); claimed && c != r.followed.claim {
-			return nil
-		}
-		want.SetResourceVersion(have.GetResourceVersion())
+	if _, exists, err := r.own(ctx, key); err != nil || exists {
+		return err // The cache is late.
 	}
 	if err := r.apply(ctx, key, want); err != nil {
 		return err

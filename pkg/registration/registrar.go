@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -40,6 +41,8 @@ const (
 	maxRetryTime = time.Minute
 	// resyncTime is the interval of syncs without an event.
 	resyncTime = 5 * time.Minute
+	// unservedTime is how long a replica is not ready because others have registered what it does not serve.
+	unservedTime = 30 * time.Second
 )
 
 // Replicas are the replicas of Postern in a rollout. *rollout.Replicas implements it.
@@ -87,6 +90,10 @@ type Registrar struct {
 	news    news
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
+	joined  atomic.Bool
+	keptOut atomic.Pointer[error]
+	// unserved is when Prepare first found something registered that this replica neither serves nor may remove.
+	unserved time.Time
 
 	// mu is held during a sync. It guards the fields below.
 	mu sync.Mutex
@@ -146,6 +153,14 @@ var errNotReached = errors.New("nobody has called this replica yet")
 // it returns the reason.
 func (r *Registrar) Status() error { return *r.status.Load() }
 
+// KeptOut returns nil, or the reason for which this replica must not be ready: after it was, another Deployment registered.
+func (r *Registrar) KeptOut() error {
+	if err := r.keptOut.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 
 // Prepare tells the other replicas what this replica serves, and removes the
@@ -172,19 +187,28 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 	if err := r.replicas.Join(ctx); err != nil {
 		return err
 	}
+	r.joined.Store(true)
+	// Now the Leases of the others are known.
+	if v, err = r.fence.look(ctx, r.replicas.View(), all(configs)); err != nil {
+		return err
+	}
 	for kind := range configs {
 		configs[kind] = slices.DeleteFunc(configs[kind], r.serves)
 	}
-	if v.rival == nil {
+	if left := all(configs); len(left) > 0 && !v.yields() {
 		if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove); err != nil {
 			return err
 		}
-	} else if left := all(configs); len(left) > 0 {
-		// This replica restarts in the middle of a rollout. Those that it would disturb answer without it.
-		if !r.replicas.View().Leads {
-			return fmt.Errorf("%s %s, which %s registered, is not served by this replica", left[0].GetKind(), left[0].GetName(), v.rival)
+	} else if len(left) > 0 {
+		// This replica restarts in the middle of a rollout, which soon ends, or was not a success.
+		err := fmt.Errorf("%s %s is not served by this replica, and was registered by replicas of a higher rank", left[0].GetKind(), left[0].GetName())
+		if r.unserved.IsZero() {
+			r.unserved = time.Now()
 		}
-		klog.FromContext(ctx).Info("Warning: this replica does not serve all that is registered", "by", v.rival.String())
+		if time.Since(r.unserved) < unservedTime {
+			return err
+		}
+		klog.FromContext(ctx).Error(err, "Serving the rest")
 	}
 	return r.introduce(ctx)
 }
@@ -337,18 +361,23 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	defer r.mu.Unlock()
 	defer r.tell()
 	missing := r.hold(stores)
-	v, err := r.fence.look(ctx, r.replicas.View(), configurations(stores))
-	if err != nil {
-		return 0, err
-	}
 	owner, refusal, err := r.standing(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if foreign := v.refusal(claim(r.replicas.View().Self)); foreign != nil && !errors.Is(refusal, errNamespaceGone) {
+	if errors.Is(refusal, errNamespaceGone) {
+		return 0, r.withdraw(ctx, stores, refusal)
+	}
+	view := r.replicas.View()
+	v, err := r.fence.look(ctx, view, configurations(stores))
+	if err != nil {
+		return 0, err
+	}
+	if foreign := v.refusal(claim(view.Self)); foreign != nil {
 		r.standAside(ctx, foreign)
 		return rivalInterval, nil
 	}
+	r.keptOut.Store(nil)
 	if refusal != nil {
 		return 0, r.withdraw(ctx, stores, refusal)
 	}
@@ -361,7 +390,6 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 		}
 		r.registering = true
 	}
-	view := r.replicas.View()
 	if r.reached && !v.yields() {
 		return r.register(ctx, view, owner, stores)
 	}
@@ -381,7 +409,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 // is decided by itself: a replica that removes a service removes one after the other.
 func (r *Registrar) register(ctx context.Context, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader, r.followed = "", followed{}
-	desired, err := r.desired(owner)
+	desired, err := r.desired(owner, claim(view.Self))
 	if err != nil {
 		return 0, err
 	}
@@ -395,7 +423,7 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 				if key.kind != kind {
 					continue
 				}
-				after, err := r.ensure(ctx, key, desired[key], view.AllServe(s.Path), stores[kind])
+				after, err := r.ensure(ctx, key, desired[key], view, view.AllServe(s.Path), stores[kind])
 				if errors.Is(err, errWaits) {
 					waiting = cmp.Or(waiting, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
 					continue
@@ -413,7 +441,14 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 			}
 		}
 	}
-	errs = append(errs, inOrderOfRemoval(ctx, r.noticeTime, stale, r.remove))
+	errs = append(errs, inOrderOfRemoval(ctx, r.noticeTime, stale, func(ctx context.Context, kind string, u *unstructured.Unstructured) error {
+		err := r.remove(ctx, kind, u)
+		if apierrors.IsConflict(err) {
+			again = max(again, retryTime) // The event with the change may come sooner.
+			return nil
+		}
+		return err
+	}))
 	r.surplus.prune(r.bundle.Bundle(), stores)
 	if r.settled {
 		r.registeredKey = prefix(r.bundle.PathKeys())

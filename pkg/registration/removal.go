@@ -188,6 +188,9 @@ func calledPath(webhook any) string {
 // configuration, so that nothing calls Postern when this replica has ended.
 func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	r.leaving.Store(true)
+	if !r.joined.Load() {
+		return nil // Nobody knows of this replica.
+	}
 	if err := r.replicas.Leave(ctx); err != nil || !deregister {
 		return err
 	}
@@ -205,10 +208,7 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	}
 	defer r.mu.Unlock()
 	defer r.tell()
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
-	r.markUnregistered()
-	r.setStatus(errors.New("the last replica has ended"))
-	return err
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
 }
 
 // removeAll removes every configuration, unless others have registered them, whom the Leases did not tell of.
@@ -224,10 +224,13 @@ func (r *Registrar) removeAll(ctx context.Context) error {
 		return err
 	}
 	if v.yields() {
-		klog.FromContext(ctx).Info("Not deregistering: the webhooks belong to other replicas", "registeredBy", v.rival.String())
+		klog.FromContext(ctx).Info("Not deregistering: the webhooks belong to other replicas")
 		return nil
 	}
-	return inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
+	err = inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
+	r.markUnregistered()
+	r.setStatus(errors.New("the last replica has ended"))
+	return err
 }
 
 // Uninstall removes every configuration of the Postern in the namespace of d, and returns their names. It marks the

@@ -124,7 +124,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, registration.NewMetrics(p.registry))
 	p.registrar.Notify = p.notices.tell
 	p.health = &health{
-		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", prepared.ready}},
+		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", func() error { return errors.Join(prepared.ready(), p.registrar.KeptOut()) }}},
 		infos:  []check{{"webhooks", p.registrar.Status}},
 	}
 	secureLimits, healthLimits := secure.LimitsFor(secure.OpenFiles(), p.maxConnections)
