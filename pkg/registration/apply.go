@@ -3,7 +3,6 @@ package registration
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -89,14 +88,11 @@ func owned(obj runtime.Object, owner *metav1.OwnerReference) (*unstructured.Unst
 	return u, nil
 }
 
-// errWaits is the result of a configuration that is not there and must not be added yet.
-var errWaits = errors.New("not every replica serves it")
-
 // ensure applies a configuration, unless the stored configuration already has every
-// field of it. Server-side apply keeps the fields of other owners. mayAdd is false if
-// a configuration that is not there must stay away. ensure returns the time after
-// which it must be repeated, or 0.
-func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, view rollout.View, mayAdd bool, store cache.Store) (again time.Duration, err error) {
+// field of it. Server-side apply keeps the fields of other owners. If wait is not nil,
+// ensure does not add a configuration that is not there, and returns wait. It returns
+// the time after which it must be repeated, or 0.
+func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, view rollout.View, wait error, store cache.Store) (again time.Duration, err error) {
 	have, exists := stored(store, key.name)
 	if !exists {
 		// The cache may be late, or the configuration may have lost the label by which the cache selects.
@@ -108,9 +104,9 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 			if ours, err := r.fence.admits(ctx, view, have); !ours {
 				return retryTime, err
 			}
-		} else if !mayAdd {
+		} else if wait != nil {
 			r.metrics.setRegistered(key.kind, key.name, false)
-			return 0, errWaits
+			return 0, wait
 		}
 	}
 	if exists {

@@ -271,7 +271,12 @@ func (f *fleet) Last(context.Context) (bool, error) {
 }
 
 // yields makes another replica register.
-func yields(v *rollout.View) { v.Leads, v.Leader, v.Living = false, "other", []string{"other"} }
+func yields(v *rollout.View) {
+	v.Leads, v.Leader, v.Higher, v.Living = false, "other", []string{"other"}, []string{"other"}
+}
+
+// alone makes this replica the only one that lives.
+func alone(v *rollout.View) { v.Leads, v.Leader, v.Higher, v.Living = true, "us", nil, nil }
 
 // newRegistrar returns a registrar that the API server can call.
 func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.AdmissionService)) *Registrar {

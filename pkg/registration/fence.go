@@ -110,6 +110,9 @@ type verdict struct {
 	rank  rank
 	// leased is true if nobody has claimed the configurations, and the Leases leave them to another replica.
 	leased bool
+	// superseded is true if a Lease tells of a replica of a higher rank, which may remove what it does not register. What is
+	// not registered must stay away until that replica has registered, or is dead.
+	superseded bool
 }
 
 func (v verdict) yields() bool { return v.rank != lower || v.leased }
@@ -160,16 +163,14 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 			v.rank, v.rival = rank, &c
 		}
 	}
-	if v.rival == nil && !view.Leads {
-		v.leased = unclaimed
-		if known == 0 {
-			// Nothing is above the newest revision, whatever a Lease says.
-			newest, err := f.isNewest(ctx, own)
-			if err != nil {
-				return verdict{}, err
-			}
-			v.leased = !newest
+	if v.rival == nil && len(view.Higher) > 0 {
+		// Nothing is above the newest revision, whatever a Lease says.
+		newest, err := f.isNewest(ctx, own)
+		if err != nil {
+			return verdict{}, err
 		}
+		v.superseded = !newest
+		v.leased = !view.Leads && (unclaimed || known == 0 && v.superseded)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -272,9 +272,7 @@ func TestForgeries(t *testing.T) {
 			settle(t, c, r)
 			r.fleet().set(func(v *rollout.View) { forged(v); v.Serves = []string{"/pods"} })
 			if r.replicas.View().Self.UID != "" {
-				c.deleteAll(t)
-			} else if err := c.Tracker().Delete(resources()[mutatingKind], "", "postern-pods"); err != nil {
-				t.Fatal(err) // Without any claim, only the Leases tell processes apart.
+				c.deleteAll(t) // Of processes, one that lacks a service may have removed it.
 			}
 			settle(t, c, r)
 			if !isRegistrationOf(t, c, r) || r.Status() != nil {
@@ -287,7 +285,7 @@ func TestForgeries(t *testing.T) {
 					if strings.Contains(text, "postern-uid") {
 						continue // The Deployment lives.
 					}
-					r.fleet().set(func(v *rollout.View) { v.Leads = true })
+					r.fleet().set(alone)
 				}
 				c.edit(t, func(u *unstructured.Unstructured) {
 					webhookField("Ignore", "failurePolicy")(u)
@@ -466,10 +464,44 @@ func TestConfigMapChanges(t *testing.T) {
 		t.Errorf("Told %q, want %q", told, want)
 	}
 	// The later replica is gone for good.
-	first.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, nil })
+	first.fleet().set(alone)
 	settle(t, c, first)
 	if !isRegistrationOf(t, c, first) {
 		t.Errorf("Registered by %v, want the replica that is left", registeredBy(t, c))
+	}
+}
+
+// TestRemovedByALaterRevision has a later revision that removes a service before it registers anything. Its replicas answer the
+// path.
+func TestRemovedByALaterRevision(t *testing.T) {
+	for name, r := range map[string]func(*cluster) *Registrar{
+		"a Deployment": func(c *cluster) *Registrar { return memberOf(t, c, "postern", 1, nil) },
+		"a process":    func(c *cluster) *Registrar { return memberOf(t, c, "", 0, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, ourNamespace())
+			c.deploy(t, "postern", 2)
+			old := r(c)
+			settle(t, c, old)
+			old.fleet().set(func(v *rollout.View) { v.Higher, v.Living = []string{"new"}, []string{"new"} })
+			for _, kind := range []string{validatingKind, mutatingKind} {
+				if err := c.Tracker().Delete(resources()[kind], "", "postern-pods"); err != nil {
+					t.Fatal(err)
+				}
+				settle(t, c, old)
+				if c.registered(t, kind, "postern-pods") != nil {
+					t.Errorf("The removed %s is there again", kind)
+				}
+				if err := old.Status(); err == nil || err.Error() != "service /pods is not registered before the replicas [new] of a higher rank have registered" {
+					t.Errorf("Got the status %v, want the service that waits", err)
+				}
+			}
+			old.fleet().set(alone) // The later revision was a failure.
+			settle(t, c, old)
+			if !isRegistrationOf(t, c, old) || old.Status() != nil {
+				t.Errorf("Registered by %v with the status %v, want what was removed", registeredBy(t, c), old.Status())
+			}
+		})
 	}
 }
 
@@ -593,7 +625,7 @@ func TestFollower(t *testing.T) {
 				t.Errorf("%s: got the metrics %v, the status %v and a look after %v", what, got, old.Status(), again)
 			}
 		}
-		old.fleet().set(func(v *rollout.View) { yields(v); v.Higher = []string{"other"} })
+		old.fleet().set(yields)
 		expect("at once", 1, false)
 		time.Sleep(goneTime)
 		before := len(c.applies())
@@ -601,7 +633,7 @@ func TestFollower(t *testing.T) {
 		if got := c.applies()[before:]; len(got) > 0 {
 			t.Fatalf("Applied %v while a replica of the later revision lives", got)
 		}
-		old.fleet().set(func(v *rollout.View) { v.Leads, v.Living, v.Higher = true, nil, nil })
+		old.fleet().set(alone)
 		expect("when none lives", 0, true)
 		for range 3 {
 			expect("restored", 1, false)

@@ -391,7 +391,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 		r.registering = true
 	}
 	if r.reached && !v.yields() {
-		return r.register(ctx, view, owner, stores)
+		return r.register(ctx, v, view, owner, stores)
 	}
 	if r.reached {
 		if again, err = r.yield(ctx, v, view, stores); err != nil {
@@ -407,7 +407,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 // register applies the configurations that are registered already and those of services that every living replica serves. It
 // removes what this replica does not serve. What is heard of other replicas thus only delays what is added. Each half
 // is decided by itself: a replica that removes a service removes one after the other.
-func (r *Registrar) register(ctx context.Context, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
+func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader, r.followed = "", followed{}
 	desired, err := r.desired(owner, claim(view.Self))
 	if err != nil {
@@ -419,13 +419,14 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	// The mutating halves are first: the validating halves deny what those would have changed.
 	for _, kind := range []string{mutatingKind, validatingKind} {
 		for _, s := range r.services {
+			wait := mustWait(s, v, view)
 			for _, key := range r.deployment.keys(s) {
 				if key.kind != kind {
 					continue
 				}
-				after, err := r.ensure(ctx, key, desired[key], view, view.AllServe(s.Path), stores[kind])
-				if errors.Is(err, errWaits) {
-					waiting = cmp.Or(waiting, fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living))
+				after, err := r.ensure(ctx, key, desired[key], view, wait, stores[kind])
+				if wait != nil && errors.Is(err, wait) {
+					waiting = cmp.Or(waiting, wait)
 					continue
 				}
 				again = max(again, after)
@@ -458,4 +459,15 @@ func (r *Registrar) register(ctx context.Context, view rollout.View, owner *meta
 	}
 	r.setStatus(waiting)
 	return again, nil
+}
+
+// mustWait returns the reason for which a service must not be added now, or nil.
+func mustWait(s router.AdmissionService, v verdict, view rollout.View) error {
+	switch {
+	case !view.AllServe(s.Path):
+		return fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living)
+	case v.superseded:
+		return fmt.Errorf("service %s is not registered before the replicas %v of a higher rank have registered", s.Path, view.Higher)
+	}
+	return nil
 }

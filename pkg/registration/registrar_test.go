@@ -144,7 +144,7 @@ func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
 		t.Errorf("Got %v, want it repaired by the higher rank", got)
 	}
 	// It registers once the replica of the higher rank is gone, as after a rollback.
-	lower.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, nil })
+	lower.fleet().set(alone)
 	mustSync(t, lower, c)
 	webhooks, _, _ := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
 	if got := asMap(webhooks[0])["timeoutSeconds"]; got != int64(1) {

@@ -195,7 +195,7 @@ func TestStaleConfigurations(t *testing.T) {
 			if got := deletions(c); len(got) != 0 {
 				t.Fatalf("A replica of a lower rank deleted %v", got)
 			}
-			r.fleet().set(func(v *rollout.View) { v.Leads, v.Living = true, []string{"living"} })
+			r.fleet().set(func(v *rollout.View) { v.Leads, v.Higher, v.Living = true, nil, []string{"living"} })
 			mustSync(t, r, c)
 			if got := deletions(c); !slices.Equal(got, tt.want) {
 				t.Errorf("Deleted %v, want %v", got, tt.want)
