@@ -110,8 +110,8 @@ type verdict struct {
 	rank  rank
 	// leased is true if nobody has claimed the configurations, and the Leases leave them to another replica.
 	leased bool
-	// superseded is true if a Lease tells of a replica of a higher rank, which may remove what it does not register. What is
-	// not registered must stay away until that replica has registered, or is dead.
+	// superseded is true if the Leases tell of a replica of a higher rank that registers, and may have nothing to register. What
+	// is missing may have been removed by that replica, so it must stay away while that lives.
 	superseded bool
 }
 
@@ -163,14 +163,14 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 			v.rank, v.rival = rank, &c
 		}
 	}
-	if v.rival == nil && len(view.Higher) > 0 {
+	if v.rival == nil && !view.Leads {
 		// Nothing is above the newest revision, whatever a Lease says.
 		newest, err := f.isNewest(ctx, own)
 		if err != nil {
 			return verdict{}, err
 		}
 		v.superseded = !newest
-		v.leased = !view.Leads && (unclaimed || known == 0 && v.superseded)
+		v.leased = unclaimed || known == 0 && v.superseded
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -467,7 +467,7 @@ func mustWait(s router.AdmissionService, v verdict, view rollout.View) error {
 	case !view.AllServe(s.Path):
 		return fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living)
 	case v.superseded:
-		return fmt.Errorf("service %s is not registered before the replicas %v of a higher rank have registered", s.Path, view.Higher)
+		return fmt.Errorf("service %s is not added while replica %s registers, which has a higher rank", s.Path, view.Leader)
 	}
 	return nil
 }
