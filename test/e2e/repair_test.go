@@ -132,9 +132,9 @@ func merged(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	out := u.DeepCopy()
-	labels := out.GetLabels()
-	annotations := add.Metadata.Annotations
+	labels, annotations := out.GetLabels(), out.GetAnnotations()
 	maps.Copy(labels, add.Metadata.Labels)
+	maps.Copy(annotations, add.Metadata.Annotations)
 	out.SetAnnotations(annotations)
 	out.SetLabels(labels)
 	webhooks, _, err := unstructured.NestedSlice(out.Object, "webhooks")
