@@ -101,8 +101,9 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 			return 0, err
 		}
 		if exists {
-			if ours, err := r.fence.admits(ctx, view, have); !ours {
-				return retryTime, err
+			if err := r.fence.admit(ctx, view, have); err != nil {
+				r.metrics.setRegistered(key.kind, key.name, false)
+				return 0, err
 			}
 		} else if wait != nil {
 			r.metrics.setRegistered(key.kind, key.name, false)

@@ -90,7 +90,7 @@ func (r *Registrar) introduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := v.refusal(claim(view.Self)); err != nil {
+	if err := v.refusal(selfOf(view)); err != nil {
 		return err
 	}
 	missing := r.bundle.Held(r.deployment.heldBundles(all(byKind)))

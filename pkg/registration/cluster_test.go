@@ -275,8 +275,18 @@ func yields(v *rollout.View) {
 	v.Leads, v.Leader, v.Higher, v.Living = false, "other", []string{"other"}, []string{"other"}
 }
 
+// yieldsTo makes a replica register that started later.
+func yieldsTo(o *Registrar) func(*rollout.View) {
+	return func(v *rollout.View) {
+		yields(v)
+		v.Later = []string{o.replicas.View().Self.Digest}
+	}
+}
+
 // alone makes this replica the only one that lives.
-func alone(v *rollout.View) { v.Leads, v.Leader, v.Higher, v.Living = true, "us", nil, nil }
+func alone(v *rollout.View) {
+	v.Leads, v.Leader, v.Higher, v.Later, v.Living = true, "us", nil, nil, nil
+}
 
 // newRegistrar returns a registrar that the API server can call.
 func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.AdmissionService)) *Registrar {
@@ -291,7 +301,6 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 	}
 	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
 	r.reached, r.noticeTime = true, 0
-	r.joined.Store(true)
 	r.fleet().set(func(v *rollout.View) { v.Self.Digest = digest })
 	return r
 }

@@ -53,10 +53,18 @@ func claimOf(u *unstructured.Unstructured) (claim, bool) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		c = claim{}
 	}
+	return c.normal(), claimed
+}
+
+// selfOf returns the claim of this replica.
+func selfOf(view rollout.View) claim { return claim(view.Self).normal() }
+
+// normal returns the claim of a process for what is not the claim of a Deployment.
+func (c claim) normal() claim {
 	if c.UID == "" || c.Revision < 1 || len(validation.IsDNS1123Subdomain(c.Deployment)) > 0 {
-		c = claim{Digest: c.Digest}
+		return claim{Digest: c.Digest}
 	}
-	return c, claimed
+	return c
 }
 
 func (c claim) text() (string, error) {
@@ -113,6 +121,8 @@ type verdict struct {
 	// superseded is true if the Leases tell of a replica of a higher rank that registers, and may have nothing to register. What
 	// is missing may have been removed by that replica, so it must stay away while that lives.
 	superseded bool
+	// nothing is true if nothing is registered.
+	nothing bool
 }
 
 func (v verdict) yields() bool { return v.rank != lower || v.leased }
@@ -131,7 +141,7 @@ func (v verdict) refusal(own claim) error {
 
 // look compares this replica with the claims of all configurations of this Postern.
 func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstructured.Unstructured) (verdict, error) {
-	own := claim(view.Self)
+	own := selfOf(view)
 	var claims []claim
 	known, unclaimed := 0, false
 	for _, u := range configs {
@@ -170,31 +180,36 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 			return verdict{}, err
 		}
 		v.superseded = !newest
-		v.leased = unclaimed || known == 0 && v.superseded
+		ours := owner || slices.ContainsFunc(claims, func(c claim) bool { return c.UID == own.UID && !own.isProcess() })
+		v.leased = unclaimed && (v.superseded || !ours) || known == 0 && v.superseded
 	}
+	v.nothing = known == 0
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rival, f.owner = v.rival, !v.yields() && (owner || only)
 	return v, nil
 }
 
-// admits reports whether this replica may overwrite or delete a configuration that look has not seen.
-func (f *fence) admits(ctx context.Context, view rollout.View, u *unstructured.Unstructured) (bool, error) {
+// admit returns an error if this replica must not overwrite a configuration that look has not seen.
+func (f *fence) admit(ctx context.Context, view rollout.View, u *unstructured.Unstructured) error {
 	c, claimed := claimOf(u)
 	if !claimed {
-		return true, nil
+		return nil
 	}
 	f.mu.Lock()
 	owner := f.owner
 	f.mu.Unlock()
 	rank, err := f.rank(ctx, view, c, owner, owner)
-	return rank == lower, err
+	if err == nil && rank != lower {
+		err = fmt.Errorf("%s %s was registered by %s", u.GetKind(), u.GetName(), c)
+	}
+	return err
 }
 
 // rank compares this replica with a claim. mine is true if the claim of this replica is registered too, owner if it was the only
 // one before.
 func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine, owner bool) (rank, error) {
-	own := claim(view.Self)
+	own := selfOf(view)
 	switch {
 	case c == own:
 		return lower, nil
@@ -209,8 +224,11 @@ func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine, owne
 	case c.Revision < own.Revision:
 		return lower, nil
 	case c.Revision == own.Revision:
-		// Two replicas differ, for example because a ConfigMap has changed. The one that started later registers.
-		return byLease(view), nil
+		// Two replicas differ, for example because a ConfigMap has changed. The one that started later registers, if it lives.
+		if slices.Contains(view.Later, c.Digest) {
+			return higher, nil
+		}
+		return lower, nil
 	}
 	d, known, err := f.find(ctx, c.Deployment)
 	if err != nil {
@@ -224,7 +242,7 @@ func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine, owne
 
 // rankOfAnother compares this replica with the claim of another Deployment.
 func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, mine, owner bool) (rank, error) {
-	own := claim(view.Self)
+	own := selfOf(view)
 	other, known, err := f.find(ctx, c.Deployment)
 	switch {
 	case err != nil:
@@ -267,6 +285,19 @@ func (f *fence) isNewest(ctx context.Context, own claim) (bool, error) {
 	}
 	d, _, err := f.find(ctx, own.Deployment)
 	return err == nil && isThe(d, own) && revisionOf(d) == own.Revision, err
+}
+
+// ends reports whether the Deployment of this replica was deleted or has no replicas any more.
+func (f *fence) ends(ctx context.Context, own claim) (bool, error) {
+	d, known, err := f.find(ctx, own.Deployment)
+	if err != nil || !known {
+		return false, err
+	}
+	if !isThe(d, own) || d.GetDeletionTimestamp() != nil {
+		return true, nil
+	}
+	replicas, found, err := unstructured.NestedInt64(d.Object, "spec", "replicas")
+	return err == nil && found && replicas == 0, nil
 }
 
 // find returns a Deployment, or nil if it does not exist. known is false if this Postern may not read it.

@@ -3,7 +3,6 @@ package registration
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,7 +86,7 @@ func registeredBy(t *testing.T, c *cluster) map[string]claim {
 // isRegistrationOf reports whether all that is registered is as r desires it.
 func isRegistrationOf(t *testing.T, c *cluster, r *Registrar) bool {
 	t.Helper()
-	own := claim(r.replicas.View().Self)
+	own := selfOf(r.replicas.View())
 	return c.isRegistered(t, r) && maps.Equal(registeredBy(t, c), map[string]claim{mutatingKind: own, validatingKind: own})
 }
 
@@ -139,6 +138,7 @@ func TestRanks(t *testing.T) {
 		own, other claim
 		do         func(*cluster)
 		lower      bool // by the Leases
+		later      bool // a replica of the revision and digest of the claim
 		mine       bool
 		owner      bool
 		want       rank
@@ -150,14 +150,14 @@ func TestRanks(t *testing.T) {
 		{name: "a revision that does not exist", own: mine, other: claim{"postern", "postern-uid", 6, "e"}, lower: true, want: lower},
 		{name: "a later revision, unreadable", own: mine, other: claim{"postern", "postern-uid", 999, "e"}, do: forbid, want: higher},
 		{name: "a later revision, deleted", own: mine, other: claim{"postern", "postern-uid", 5, "e"}, do: func(c *cluster) { c.undeploy(t, "postern") }, want: higher},
-		{name: "another digest", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, want: lower},
-		{name: "another digest of a later start", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, lower: true, want: higher},
+		{name: "another digest", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, lower: true, want: lower},
+		{name: "another digest of a later start", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, later: true, want: higher},
 		{name: "a process", own: mine, other: claim{Digest: "e"}, lower: true, want: lower},
 		{name: "a process, if it may not read Deployments", own: mine, other: claim{Digest: "e"}, do: forbid, lower: true, want: lower},
 		{name: "a process, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, want: lower},
 		{name: "a process of a later start, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, lower: true, want: higher},
-		{name: "another process", own: process, other: claim{Digest: "e"}, want: lower},
-		{name: "another process of a later start", own: process, other: claim{Digest: "e"}, lower: true, want: higher},
+		{name: "another process", own: process, other: claim{Digest: "e"}, lower: true, want: lower},
+		{name: "another process of a later start", own: process, other: claim{Digest: "e"}, later: true, want: higher},
 		{name: "a Deployment, to a process", own: process, other: mine, want: foreign},
 		{name: "a Deployment that does not exist, to a process", own: process, other: claim{"gone", "gone-uid", 1, "d"}, lower: true, want: lower},
 		{name: "a Deployment made again, to a process", own: process, other: claim{"postern", "former-uid", 4, "d"}, lower: true, want: lower},
@@ -181,7 +181,11 @@ func TestRanks(t *testing.T) {
 				tt.do(c)
 			}
 			f := &fence{client: c, namespace: "postern-system"}
-			got, err := f.rank(t.Context(), rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower}, tt.other, tt.mine, tt.owner)
+			view := rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower}
+			if tt.later {
+				view.Later = []string{"x", tt.other.Digest}
+			}
+			got, err := f.rank(t.Context(), view, tt.other, tt.mine, tt.owner)
 			if err != nil || got != tt.want {
 				t.Errorf("Got %v (%v), want %v", got, err, tt.want)
 			}
@@ -261,6 +265,7 @@ func TestRolloutByTheFence(t *testing.T) {
 
 // TestForgeries checks that neither a Lease nor a claim of a replica that does not exist keeps anybody from registering.
 func TestForgeries(t *testing.T) {
+	const none = "no claim"
 	for name, r := range map[string]func(*cluster) *Registrar{
 		"a Deployment": func(c *cluster) *Registrar { return memberOf(t, c, "postern", 4, nil) },
 		"a process":    func(c *cluster) *Registrar { return memberOf(t, c, "", 0, nil) },
@@ -268,6 +273,7 @@ func TestForgeries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
 			c.deploy(t, "postern", 4)
+			c.deploy(t, "second", 1)
 			r := r(c)
 			settle(t, c, r)
 			r.fleet().set(func(v *rollout.View) { forged(v); v.Serves = []string{"/pods"} })
@@ -280,16 +286,17 @@ func TestForgeries(t *testing.T) {
 			}
 			for _, text := range []string{
 				`{"deployment":"postern","uid":"postern-uid","revision":999,"digest":"x"}`, `{"deployment":"none","uid":"x","revision":1}`, `{"deployment":"none","revision":9}`, `{"revision":9}`, `{"digest":"x"}`, `x`,
+				`{"deployment":"postern","uid":"postern-uid","revision":4,"digest":"x"}`, `{"deployment":"second","uid":"second-uid","revision":1,"digest":"x"}`, none,
 			} {
-				if r.replicas.View().Self.UID == "" {
-					if strings.Contains(text, "postern-uid") {
-						continue // The Deployment lives.
-					}
-					r.fleet().set(alone)
+				if r.replicas.View().Self.UID == "" && (text == none || strings.Contains(text, "postern-uid") || strings.Contains(text, "second-uid")) {
+					continue // The Deployment lives. Without a claim, only the Leases tell processes apart.
 				}
 				c.edit(t, func(u *unstructured.Unstructured) {
 					webhookField("Ignore", "failurePolicy")(u)
 					u.SetAnnotations(map[string]string{ClaimAnnotation: text})
+					if text == none {
+						u.SetAnnotations(nil)
+					}
 				})
 				settle(t, c, r)
 				if !isRegistrationOf(t, c, r) || r.Status() != nil {
@@ -340,7 +347,6 @@ func TestOthersAreKeptOut(t *testing.T) {
 			registry := metrics.NewKubeRegistry()
 			other.metrics = NewMetrics(registry)
 			other.services = nil
-			other.joined.Store(false)
 			if err := other.Prepare(t.Context()); err == nil || err.Error() != tt.want {
 				t.Errorf("Got the error %v, want %s", err, tt.want)
 			}
@@ -360,7 +366,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 				t.Error("A replica that is kept out has added its CA")
 			}
 			again, err := other.sync(t.Context(), c.stores(t, other))
-			if !isRegistrationOf(t, c, first) || err != nil || again != rivalInterval || other.Status() == nil || other.Status().Error() != tt.want || !errors.Is(other.KeptOut(), other.Status()) {
+			if !isRegistrationOf(t, c, first) || err != nil || again != rivalInterval || other.Status() == nil || other.Status().Error() != tt.want || (other.KeptOut() != nil) != (tt.deployment != "") {
 				t.Errorf("Registered by %v, got the status %v, looks again after %v (%v)", registeredBy(t, c), other.Status(), again, err)
 			}
 			if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
@@ -375,7 +381,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 			}
 			first.fleet().set(yields) // It is an orphan now.
 			settle(t, c, first, other)
-			own := claim(other.replicas.View().Self)
+			own := selfOf(other.replicas.View())
 			if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{mutatingKind: own, validatingKind: own}) || other.KeptOut() != nil {
 				t.Errorf("Registered by %v, want what is left", got)
 			}
@@ -385,7 +391,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 
 func mustDesire(t *testing.T, r *Registrar) *unstructured.Unstructured {
 	t.Helper()
-	all, err := r.desired(nil, claim(r.replicas.View().Self))
+	all, err := r.desired(nil, selfOf(r.replicas.View()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +433,7 @@ func TestTwoDeploymentsAtOnce(t *testing.T) {
 	c.deploy(t, "second", 1)
 	first, second := memberOf(t, c, "first", 1, nil), memberOf(t, c, "second", 1, slower)
 	mustSync(t, first, c)
-	u, err := second.desired(nil, claim(second.replicas.View().Self))
+	u, err := second.desired(nil, selfOf(second.replicas.View()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,7 +459,7 @@ func TestConfigMapChanges(t *testing.T) {
 	if err := later.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first.fleet().set(yields)
+	first.fleet().set(yieldsTo(later))
 	settle(t, c, first, later)
 	if !isRegistrationOf(t, c, later) || first.Status() != nil {
 		t.Errorf("Registered by %v, want the later replica", registeredBy(t, c))
@@ -498,8 +504,11 @@ func TestRemovedByALaterRevision(t *testing.T) {
 				if c.registered(t, kind, "postern-pods") != nil {
 					t.Errorf("The removed %s is there again", kind)
 				}
-				// Without anything that is registered, it leaves all to the other replica.
-				if err := old.Status(); kind == validatingKind && (err == nil || err.Error() != "service /pods is not added while replica other registers, which has a higher rank") {
+				want := "service /pods is not added while replica other registers, which has a higher rank"
+				if kind == mutatingKind {
+					want = "nothing is registered, which is left to replica other"
+				}
+				if err := old.Status(); err == nil || err.Error() != want {
 					t.Errorf("Got the status %v, want the service that waits", err)
 				}
 			}
@@ -555,17 +564,21 @@ func TestRestartOfAnEarlierConfiguration(t *testing.T) {
 	later.fleet().set(func(v *rollout.View) { v.Serves = []string{"/added"}; v.Self.Digest = "later" })
 	settle(t, c, later)
 	first := memberOf(t, c, "postern", 2, nil)
-	first.replicas = &lateFleet{first.fleet()}
+	first.replicas = &lateFleet{first.fleet(), yieldsTo(later)}
 	if err := first.Prepare(t.Context()); err == nil || len(deletions(c)) > 0 {
 		t.Errorf("Deleted %v (%v), want nothing of the later replica", deletions(c), err)
 	}
 }
 
 // lateFleet knows the Leases of the others when it has joined, as a rollout.Replicas.
-type lateFleet struct{ *fleet }
+type lateFleet struct {
+	*fleet
+
+	known func(*rollout.View)
+}
 
 func (f *lateFleet) Join(ctx context.Context) error {
-	f.set(yields)
+	f.set(f.known)
 	return f.fleet.Join(ctx)
 }
 
@@ -596,6 +609,30 @@ func TestLeaveByTheFence(t *testing.T) {
 	settle(t, c, next, old)
 	if err := old.Leave(t.Context(), true); err != nil || len(deletions(c)) > 0 {
 		t.Errorf("Deleted %v (%v), want nothing of the later revision", deletions(c), err)
+	}
+	// The Deployment ends. The replicas of the later revision only crashed.
+	for name, ends := range map[string]func(*cluster){
+		"deleted": func(c *cluster) { c.undeploy(t, "postern") },
+		"scaled to zero": func(c *cluster) {
+			d, err := c.Tracker().Get(deployments, "postern-system", "postern")
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := d.(*unstructured.Unstructured).DeepCopy()
+			_ = unstructured.SetNestedField(u.Object, int64(0), "spec", "replicas")
+			if err := c.Tracker().Update(deployments, u, "postern-system"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 2)
+		old := memberOf(t, c, "postern", 1, nil)
+		settle(t, c, memberOf(t, c, "postern", 2, slower), old)
+		ends(c)
+		if err := old.Leave(t.Context(), true); err != nil || len(registeredBy(t, c)) > 0 {
+			t.Errorf("%s: registered by %v (%v), want nothing", name, registeredBy(t, c), err)
+		}
 	}
 	// Somebody changes a configuration while the last replica removes it.
 	changes := 0
@@ -648,6 +685,7 @@ func TestFollower(t *testing.T) {
 				t.Errorf("Got %v, want what the later revision had registered", c.registered(t, mutatingKind, "postern-pods"))
 			}
 			settle(t, c, old, twin)
+			time.Sleep(2 * goneTime)
 			before := len(c.applies())
 			c.deleteAll(t)
 			for range 5 {
@@ -658,6 +696,24 @@ func TestFollower(t *testing.T) {
 			}
 			time.Sleep(goneTime)
 			expect("deleted again", 0, true)
+			before = len(c.applies())
+			c.deleteAll(t) // Before anybody has seen that it was restored.
+			for range 5 {
+				if _, err := old.sync(t.Context(), c.stores(t, old)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := c.applies()[before:]; len(got) > 0 {
+				t.Errorf("Applied %v at once, want a pause", got)
+			}
+			time.Sleep(goneTime)
+			late := c.stores(t, old)
+			expect("deleted once more", 0, true)
+			before = len(c.applies())
+			time.Sleep(goneTime)
+			if _, err := old.sync(t.Context(), late); err != nil || len(c.applies()) > before {
+				t.Errorf("Applied %v by a cache that is late (%v)", c.applies()[before:], err)
+			}
 		}
 	})
 }

@@ -33,14 +33,16 @@ type followed struct {
 }
 
 // standAside leaves everything to another Deployment.
-func (r *Registrar) standAside(ctx context.Context, foreign error) {
+func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 	if r.leader != foreign.Error() {
 		r.leader = foreign.Error()
 		klog.FromContext(ctx).Info("Warning: not registering", "reason", foreign.Error())
 		r.notify(corev1.EventTypeWarning, EventNotRegistered, "Replicas do not register: "+foreign.Error())
 	}
 	r.followed = followed{}
-	r.keptOut.Store(&foreign)
+	if !own.isProcess() { // No Service of a Deployment leads to a process.
+		r.keptOut.Store(&foreign)
+	}
 	r.markUnregistered()
 	r.setStatus(foreign)
 }
@@ -61,13 +63,17 @@ func (r *Registrar) yield(ctx context.Context, v verdict, view rollout.View, sto
 	if v.rival == nil {
 		r.followed = followed{}
 		r.setStatus(nil)
+		if v.nothing {
+			r.markUnregistered()
+			r.setStatus(fmt.Errorf("nothing is registered, which is left to replica %s", view.Leader))
+		}
 		return rivalInterval, nil // The Deployment may learn of its revision later.
 	}
 	return r.follow(ctx, *v.rival, len(view.Higher) == 0, stores)
 }
 
 func (r *Registrar) tellLeader(ctx context.Context, v verdict, view rollout.View) {
-	leader, own := view.Leader, claim(view.Self)
+	leader, own := view.Leader, selfOf(view)
 	if v.rival != nil {
 		leader = v.rival.String() + " " + v.rival.Digest
 	}

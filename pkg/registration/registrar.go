@@ -90,7 +90,7 @@ type Registrar struct {
 	news    news
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
-	joined  atomic.Bool
+	refused atomic.Bool
 	keptOut atomic.Pointer[error]
 	// unserved is when Prepare first found something registered that this replica neither serves nor may remove.
 	unserved time.Time
@@ -181,13 +181,14 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := v.refusal(claim(r.replicas.View().Self)); err != nil {
+	if err := v.refusal(selfOf(r.replicas.View())); err != nil {
+		r.refused.Store(true)
 		return err
 	}
+	r.refused.Store(false)
 	if err := r.replicas.Join(ctx); err != nil {
 		return err
 	}
-	r.joined.Store(true)
 	// Now the Leases of the others are known.
 	if v, err = r.fence.look(ctx, r.replicas.View(), all(configs)); err != nil {
 		return err
@@ -373,8 +374,8 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	if err != nil {
 		return 0, err
 	}
-	if foreign := v.refusal(claim(view.Self)); foreign != nil {
-		r.standAside(ctx, foreign)
+	if foreign := v.refusal(selfOf(view)); foreign != nil {
+		r.standAside(ctx, selfOf(view), foreign)
 		return rivalInterval, nil
 	}
 	r.keptOut.Store(nil)
@@ -409,7 +410,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 // is decided by itself: a replica that removes a service removes one after the other.
 func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader, r.followed = "", followed{}
-	desired, err := r.desired(owner, claim(view.Self))
+	desired, err := r.desired(owner, selfOf(view))
 	if err != nil {
 		return 0, err
 	}

@@ -126,7 +126,7 @@ func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	lower := newRegistrar(t, c, nil)
 	higher := newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second })
-	lower.fleet().set(yields)
+	lower.fleet().set(yieldsTo(higher))
 	mustSync(t, higher, c)
 	before := c.registered(t, mutatingKind, "postern-pods")
 	for range 3 {
@@ -272,7 +272,7 @@ func TestYieldingReplicaRaisesNoAlarm(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	r.metrics = NewMetrics(registry)
 	r.markUnregistered()
-	r.fleet().set(yields)
+	r.fleet().set(yieldsTo(higher))
 	mustSync(t, r, c)
 	if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{validatingKind: 1}) || r.Status() != nil {
 		t.Errorf("Got the metrics %v and the status %v, want 1 for the configuration that the other has registered, and nothing for that which it has not", got, r.Status())

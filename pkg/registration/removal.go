@@ -188,8 +188,8 @@ func calledPath(webhook any) string {
 // configuration, so that nothing calls Postern when this replica has ended.
 func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	r.leaving.Store(true)
-	if !r.joined.Load() {
-		return nil // Nobody knows of this replica.
+	if r.refused.Load() {
+		return nil // The others do not know of this replica.
 	}
 	if err := r.replicas.Leave(ctx); err != nil || !deregister {
 		return err
@@ -211,7 +211,8 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
 }
 
-// removeAll removes every configuration, unless others have registered them, whom the Leases did not tell of.
+// removeAll removes every configuration, unless others have registered them, whom the Leases did not tell of. A later revision of
+// a Deployment that ends may have registered and crashed.
 func (r *Registrar) removeAll(ctx context.Context) error {
 	configs, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
@@ -223,7 +224,14 @@ func (r *Registrar) removeAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.yields() {
+	own := selfOf(view)
+	ends := false
+	if v.yields() && v.rank != foreign && !own.isProcess() {
+		if ends, err = r.fence.ends(ctx, own); err != nil {
+			return err
+		}
+	}
+	if v.yields() && !ends {
 		klog.FromContext(ctx).Info("Not deregistering: the webhooks belong to other replicas")
 		return nil
 	}

@@ -59,7 +59,7 @@ func quiet(t *testing.T, c *cluster) {
 func (c *cluster) isRegistered(t *testing.T, r *Registrar) bool {
 	t.Helper()
 	u := c.registered(t, mutatingKind, "postern-pods")
-	want, err := r.desired(nil, claim(r.replicas.View().Self))
+	want, err := r.desired(nil, selfOf(r.replicas.View()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,6 +112,8 @@ type View struct {
 	Leader string
 	// Higher holds the names of the living replicas of a higher rank, whether the API server can call them or not.
 	Higher []string
+	// Later holds the digests of those that the API server can call.
+	Later []string
 	// Living holds the names of the living replicas, without this replica. Staying holds those that are not leaving.
 	Living, Staying []string
 	// Serves holds the paths that every living replica serves, in order.
@@ -131,7 +133,7 @@ func (v View) AllRun(plugin string) bool { return !slices.Contains(v.Lacking, pl
 func (v View) Lives(name string) bool { return slices.Contains(v.Living, name) }
 
 func (v View) equal(o View) bool {
-	return v.Self == o.Self && v.Leads == o.Leads && v.Leader == o.Leader && slices.Equal(v.Higher, o.Higher) &&
+	return v.Self == o.Self && v.Leads == o.Leads && v.Leader == o.Leader && slices.Equal(v.Higher, o.Higher) && slices.Equal(v.Later, o.Later) &&
 		slices.Equal(v.Living, o.Living) && slices.Equal(v.Staying, o.Staying) && slices.Equal(v.Serves, o.Serves) && slices.Equal(v.Lacking, o.Lacking)
 }
 
@@ -190,6 +192,9 @@ func (r *Replicas) look() View {
 			if o.rank.compare(r.self.rank) > 0 {
 				v.Higher = append(v.Higher, name)
 			}
+		}
+		if o.state == registering && o.rank.compare(r.self.rank) > 0 {
+			v.Later = append(v.Later, o.rank.digest)
 		}
 		if o.state == registering && o.rank.compare(highest) > 0 {
 			v.Leads, v.Leader, highest = false, name, o.rank

@@ -74,6 +74,9 @@ func TestLaterDigestLeads(t *testing.T) {
 	leads(t, old, false)
 	leads(t, twin, false)
 	leads(t, later, true)
+	if got, none := old.View().Later, later.View().Later; !slices.Equal(got, []string{"0"}) || len(none) > 0 {
+		t.Errorf("Got the later digests %q and %q, want that of the one that started later", got, none)
+	}
 	if got := old.View(); got.Leader != "later" || !slices.Equal(got.Living, []string{"later", "twin"}) {
 		t.Errorf("Got the view %+v", got)
 	}
