@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -181,9 +182,9 @@ func TestRanks(t *testing.T) {
 				tt.do(c)
 			}
 			f := &fence{client: c, namespace: "postern-system"}
-			view := rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower}
+			view := rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower, Later: []string{"x"}}
 			if tt.later {
-				view.Later = []string{"x", tt.other.Digest}
+				view.Later = append(view.Later, tt.other.Digest)
 			}
 			got, err := f.rank(t.Context(), view, tt.other, tt.mine, tt.owner)
 			if err != nil || got != tt.want {
@@ -381,6 +382,11 @@ func TestOthersAreKeptOut(t *testing.T) {
 			}
 			first.fleet().set(yields) // It is an orphan now.
 			settle(t, c, first, other)
+			defer func() {
+				if err := other.Leave(t.Context(), false); err != nil || !slices.Contains(other.fleet().calls, "leave") {
+					t.Errorf("Got the announcements %v (%v), want that it leaves", other.fleet().calls, err)
+				}
+			}()
 			own := selfOf(other.replicas.View())
 			if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{mutatingKind: own, validatingKind: own}) || other.KeptOut() != nil {
 				t.Errorf("Registered by %v, want what is left", got)
@@ -610,19 +616,27 @@ func TestLeaveByTheFence(t *testing.T) {
 	if err := old.Leave(t.Context(), true); err != nil || len(deletions(c)) > 0 {
 		t.Errorf("Deleted %v (%v), want nothing of the later revision", deletions(c), err)
 	}
+	change := func(c *cluster, do func(*unstructured.Unstructured)) {
+		d, err := c.Tracker().Get(deployments, "postern-system", "postern")
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := d.(*unstructured.Unstructured).DeepCopy()
+		do(u)
+		if err := c.Tracker().Update(deployments, u, "postern-system"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The Deployment ends. The replicas of the later revision only crashed.
 	for name, ends := range map[string]func(*cluster){
 		"deleted": func(c *cluster) { c.undeploy(t, "postern") },
+		"terminating": func(c *cluster) {
+			change(c, func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)}) })
+		},
 		"scaled to zero": func(c *cluster) {
-			d, err := c.Tracker().Get(deployments, "postern-system", "postern")
-			if err != nil {
-				t.Fatal(err)
-			}
-			u := d.(*unstructured.Unstructured).DeepCopy()
-			_ = unstructured.SetNestedField(u.Object, int64(0), "spec", "replicas")
-			if err := c.Tracker().Update(deployments, u, "postern-system"); err != nil {
-				t.Fatal(err)
-			}
+			change(c, func(u *unstructured.Unstructured) {
+				_ = unstructured.SetNestedField(u.Object, int64(0), "spec", "replicas")
+			})
 		},
 	} {
 		c := newCluster(t, ourNamespace())
@@ -733,6 +747,36 @@ func TestClaimIsEqual(t *testing.T) {
 	digest, _ := got["digest"].(string)
 	if want := map[string]any{"deployment": "postern", "uid": "postern-uid", "revision": 4.0, "digest": digest}; !maps.Equal(got, want) || len(digest) != 16 {
 		t.Errorf("Got the claim %v, want %v", got, want)
+	}
+}
+
+// TestPodOutsideOfADeployment has pods of a ReplicaSet without a Deployment, which still has a revision.
+func TestPodOutsideOfADeployment(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	first, second := memberOf(t, c, "", 0, nil), memberOf(t, c, "", 0, slower)
+	for _, r := range []*Registrar{first, second} {
+		r.fleet().set(func(v *rollout.View) { v.Self.Revision = 3 })
+	}
+	first.fleet().set(yieldsTo(second))
+	settle(t, c, first, second)
+	if !isRegistrationOf(t, c, second) {
+		t.Errorf("Registered by %v, want the one that started later", registeredBy(t, c))
+	}
+}
+
+// TestHighestRival yields to the latest of several revisions.
+func TestHighestRival(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 9)
+	var configs []*unstructured.Unstructured
+	for _, revision := range []int{7, 9, 8} {
+		u := other(mutatingKind, "postern-"+strconv.Itoa(revision))
+		u.SetAnnotations(map[string]string{ClaimAnnotation: fmt.Sprintf(`{"deployment":"postern","uid":"postern-uid","revision":%d,"digest":"d"}`, revision)})
+		configs = append(configs, u)
+	}
+	r := memberOf(t, c, "postern", 6, nil)
+	if v, err := r.fence.look(t.Context(), r.replicas.View(), configs); err != nil || v.rank != higher || v.rival.Revision != 9 {
+		t.Errorf("Got the rival %v (%v), want revision 9", v.rival, err)
 	}
 }
 
