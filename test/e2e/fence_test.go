@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
 
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
@@ -56,15 +55,10 @@ func TestOthersAreKeptOut(t *testing.T) {
 	first := startServing(t, c, deployed(t, c, "postern"))
 	all := configsOf(t, c)
 	before := all.get()
-	forge := func(ctx context.Context) error {
-		lease := coordinationv1ac.Lease("forged", e2e.PosternNamespace).WithLabels(map[string]string{"postern.dev/lease": "replica"}).
-			WithAnnotations(map[string]string{
-				"postern.dev/revision": "999", "postern.dev/term": "1", "postern.dev/digest": "0", "postern.dev/state": "Registering",
-				"postern.dev/serves": "/pods /tenancy", "postern.dev/runs": "AlwaysPullImages",
-			}).WithSpec(coordinationv1ac.LeaseSpec().WithRenewTime(metav1.NowMicro()))
-		_, err := c.Admin.CoordinationV1().Leases(e2e.PosternNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: "somebody", Force: true})
-		return err
-	}
+	forge := forger(c, map[string]string{
+		"postern.dev/revision": "999", "postern.dev/term": "1", "postern.dev/digest": "0", "postern.dev/state": "Registering",
+		"postern.dev/serves": "/pods /tenancy", "postern.dev/runs": "AlwaysPullImages",
+	})
 	e2e.Throughout(t, time.Second, "a Lease is forged", forge)
 	all.delete()
 	e2e.Eventually(t, repairBound, "the configurations are as they were", func(ctx context.Context) error {

@@ -17,6 +17,16 @@ import (
 	"github.com/postern-dev/postern/test/e2e"
 )
 
+// forger returns a func that writes and renews the Lease of a replica that does not exist.
+func forger(c *e2e.Cluster, annotations map[string]string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		lease := coordinationv1ac.Lease("forged", e2e.PosternNamespace).WithLabels(map[string]string{"postern.dev/lease": "replica"}).
+			WithAnnotations(annotations).WithSpec(coordinationv1ac.LeaseSpec().WithRenewTime(metav1.NowMicro()))
+		_, err := c.Admin.CoordinationV1().Leases(e2e.PosternNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: "somebody", Force: true})
+		return err
+	}
+}
+
 // TestForgedLease has a Lease of a replica that does not exist, which is said to serve and to run nothing. What is registered
 // stays. A plugin lets pass what lacks only its own changes, and denies what it forbids.
 func TestForgedLease(t *testing.T) {
@@ -42,15 +52,10 @@ func TestForgedLease(t *testing.T) {
 	e2e.Eventually(t, settleBound, "the LimitRange is known", denied)
 	unchanged := deniesLaterChanges(t, c) // As if another replica had answered the mutating call.
 	before := configsOf(t, c).get()
-	forge := func(ctx context.Context) error {
-		lease := coordinationv1ac.Lease("forged", e2e.PosternNamespace).WithLabels(map[string]string{"postern.dev/lease": "replica"}).
-			WithAnnotations(map[string]string{
-				"postern.dev/revision": "0", "postern.dev/term": "0", "postern.dev/digest": "0", "postern.dev/state": "Joined",
-				"postern.dev/serves": "", "postern.dev/runs": "",
-			}).WithSpec(coordinationv1ac.LeaseSpec().WithRenewTime(metav1.NowMicro()))
-		_, err := c.Admin.CoordinationV1().Leases(e2e.PosternNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: "somebody", Force: true})
-		return err
-	}
+	forge := forger(c, map[string]string{
+		"postern.dev/revision": "0", "postern.dev/term": "0", "postern.dev/digest": "0", "postern.dev/state": "Joined",
+		"postern.dev/serves": "", "postern.dev/runs": "",
+	})
 	e2e.Eventually(t, settleBound, "the forged Lease is believed", func(ctx context.Context) error {
 		if err := forge(ctx); err != nil {
 			return err
