@@ -23,6 +23,9 @@ type Bundle interface {
 	// PathKeys returns the keys of the segments before the registered paths. Postern registers the first key and
 	// accepts all of them. The list may be empty.
 	PathKeys() [][]byte
+	// ValidFor reports whether the serving certificate is valid for a name of the server. It returns an error if there is no
+	// certificate.
+	ValidFor(host string) (bool, error)
 	// Changed returns a channel that is closed when the bundle or the keys have changed.
 	Changed() <-chan struct{}
 	// Held takes the caBundle of every registered webhook that calls Postern, or an empty list if nothing is

@@ -2,10 +2,14 @@ package registration
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"path"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,65 +26,166 @@ import (
 const (
 	canaryWebhook = "canary.postern.dev"
 	canaryName    = "postern-canary"
-	// canaryLabel is on the object that the canary webhook is called for. Its value is unique for each request.
+	// canaryLabel is on the object that the canary webhook is called for. Its value is unique for each process.
 	canaryLabel = "postern.dev/canary"
 	// canaryAnnotation is on the configuration of the canaries. Its value is the name of the replica that applied the
 	// configuration last.
 	canaryAnnotation = "postern.dev/canary-of"
+
+	// observeTime is how long an attempt waits for the API server to observe the canary webhook, observeInterval how often it
+	// asks.
+	observeTime     = 3 * time.Second
+	observeInterval = 200 * time.Millisecond
+	// abandonedTime is how long a canary stays that nobody changes and whose replica does not live, or has not joined.
+	abandonedTime = 5 * time.Minute
 )
 
-// Canary returns a func that has the API server call Postern. A request from a pod does not show that: between the
-// API server and the pods there may be a firewall, or no route at all.
-//
-// The func registers a webhook that fails closed and matches only a dry-run creation of a Lease in Postern's
-// namespace with a label of this replica's choice. Postern answers the webhook with a denial, which the API server
-// passes on. The func returns nil for this denial, and removes the configuration then.
-//
-// The canaries of all replicas are webhooks of one configuration, whose name is constant, so that a role can name it.
-// A replica that loses its webhook because another replica removes the configuration applies it again at its next
-// attempt.
-func (r *Registrar) Canary() func(context.Context) error {
-	c := &canary{registrar: r, nonce: strings.ToLower(rand.Text())}
-	return c.call
-}
+var (
+	leases       = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	coreServices = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 
+	errNotObserved = errors.New("the API server has not observed the canary webhook yet")
+)
+
+// CanaryService is the Service by which the API server calls the canary of a replica that is not ready. It selects the replicas
+// that have a canary of their own.
+func (d Deployment) CanaryService() string { return d.Service + "-canary" }
+
+// CanaryHost is the name by which the API server verifies a replica that it calls by CanaryService.
+func (d Deployment) CanaryHost() string { return d.CanaryService() + "." + d.Namespace + ".svc" }
+
+// canary has the API server call this process. A request from a pod does not show that the API server can: between the two
+// there may be a firewall, or no route at all. The answer of another replica does not show it either.
+//
+// The canary is a webhook that fails closed and matches only a dry-run creation of a Lease in Postern's namespace with a
+// label of this process's choice. Its path is served by this process alone. Postern answers the webhook with a denial,
+// which the API server passes on.
+//
+// The canaries of all replicas are webhooks of one configuration, whose name is constant, so that a role can name it. A
+// replica that loses its webhook because another replica removes the configuration applies it again at its next attempt.
 type canary struct {
 	registrar *Registrar
-	nonce     string
+	// called is true if the API server called this process.
+	called bool
+	// skipped is the reason that was logged last for which the canary could not be made.
+	skipped string
 }
 
-func (c *canary) call(ctx context.Context) error {
+// noCanary is the reason for which a canary cannot be made. Whether the API server can call this replica is then not known.
+type noCanary struct{ reason error }
+
+func (e *noCanary) Error() string { return e.reason.Error() }
+func (e *noCanary) Unwrap() error { return e.reason }
+
+// Called returns nil once the API server has called this process. It also returns nil if no canary can be made, and then says so
+// in the log and in a metric: a cluster may have no Service for canaries, or policies that refuse them.
+func (r *Registrar) Called(ctx context.Context) error {
+	// Where there is no Service for canaries, a replica that is ready can be called by the Service of the webhooks.
+	return r.canary.await(ctx, r.deployment.Service)
+}
+
+// await has the API server call this process by the Service for canaries, or else by another Service if its name is not empty.
+func (c *canary) await(ctx context.Context, fallback string) error {
+	if c.called {
+		return nil
+	}
+	// The API server may wait for an answer until the time-out of the webhook.
+	attempt, cancel := context.WithTimeout(ctx, observeTime+2*c.registrar.deployment.Timeout)
+	defer cancel()
+	err := c.call(attempt, fallback)
+	if skipped, ok := errors.AsType[*noCanary](err); ok {
+		c.registrar.metrics.setCanarySkipped(true)
+		if c.skipped != skipped.Error() {
+			c.skipped = skipped.Error()
+			klog.FromContext(ctx).Info("Warning: it is not known whether the API server can call this replica", "reason", c.skipped)
+		}
+		return nil
+	}
+	if err == nil {
+		c.called = true
+		c.registrar.metrics.setCanarySkipped(false)
+		klog.FromContext(ctx).Info("The API server called this replica")
+	}
+	return err
+}
+
+func (c *canary) call(ctx context.Context, fallback string) error {
 	r := c.registrar
-	config, err := c.config(ctx)
+	service, err := c.service(ctx)
+	if without, ok := errors.AsType[*noCanary](err); ok && fallback != "" {
+		klog.FromContext(ctx).V(2).Info("Calling the canary by the Service of the webhooks", "reason", without.Error())
+		service, err = fallback, nil
+	}
 	if err != nil {
 		return err
 	}
-	if err := c.apply(ctx, config); err != nil {
+	config, err := c.config(ctx, service)
+	if err != nil {
 		return err
 	}
-	if err := c.request(ctx); err != nil {
+	for start := time.Now(); ; sleep(ctx, observeInterval) {
+		if err = c.apply(ctx, config); err == nil {
+			err = c.request(ctx, service)
+		}
+		if !errors.Is(err, errNotObserved) || time.Since(start) >= observeTime || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return remove(ctx, r.client, resources()[validatingKind], config.GetName(), metav1.DeleteOptions{})
 }
 
-// apply adds the webhook of this canary to the configuration. The field manager is the canary's own. The webhooks of
-// other replicas therefore stay.
-func (c *canary) apply(ctx context.Context, config *unstructured.Unstructured) error {
-	_, err := c.registrar.client.Resource(resources()[validatingKind]).Apply(ctx, config.GetName(), config,
-		metav1.ApplyOptions{FieldManager: FieldManager + "-" + c.nonce, Force: true})
-	if err != nil {
-		return fmt.Errorf("applying %s %s: %w", validatingKind, config.GetName(), err)
+// service returns the name of the Service for canaries.
+func (c *canary) service(ctx context.Context) (string, error) {
+	r := c.registrar
+	name := r.deployment.CanaryService()
+	_, err := r.client.Resource(coreServices).Namespace(r.deployment.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return "", &noCanary{fmt.Errorf("reading Service %s/%s: %w", r.deployment.Namespace, name, err)}
+	case err != nil:
+		return "", fmt.Errorf("reading Service %s/%s: %w", r.deployment.Namespace, name, err)
 	}
-	return nil
+	valid, err := r.bundle.ValidFor(r.deployment.CanaryHost())
+	if err == nil && !valid {
+		err = &noCanary{fmt.Errorf("the serving certificate is not valid for %s", r.deployment.CanaryHost())}
+	}
+	return name, err
 }
 
-func (c *canary) webhook() string { return c.nonce + "." + canaryWebhook }
+// apply adds the webhook of this canary to the configuration. The field manager is the canary's own. The webhooks of other
+// replicas therefore stay.
+func (c *canary) apply(ctx context.Context, config *unstructured.Unstructured) error {
+	_, err := c.registrar.client.Resource(resources()[validatingKind]).Apply(ctx, config.GetName(), config,
+		metav1.ApplyOptions{FieldManager: FieldManager + "-canary-" + c.replica(), Force: true})
+	if err != nil {
+		err = fmt.Errorf("applying %s %s: %w", validatingKind, config.GetName(), err)
+	}
+	if apierrors.IsForbidden(err) {
+		return &noCanary{err}
+	}
+	return err
+}
+
+// replica returns what the canary of this replica is called, however often the replica restarts. The configuration of the
+// canaries therefore does not grow with each restart.
+func (c *canary) replica() string {
+	sum := sha256.Sum256([]byte(c.registrar.replicas.Name()))
+	return hex.EncodeToString(sum[:8])
+}
+
+func (c *canary) webhook() string { return c.replica() + "." + canaryWebhook }
+
+// nonce returns the part of the canary's path that is unique for this process.
+func (c *canary) nonce() string { return path.Base(c.registrar.CanaryPath) }
 
 // config returns the configuration of the canary webhook.
-func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error) {
+func (c *canary) config(ctx context.Context, service string) (*unstructured.Unstructured, error) {
 	r := c.registrar
 	d := r.deployment
+	d.Service = service
 	r.mu.Lock()
 	owner, refusal, err := r.standing(ctx)
 	r.mu.Unlock()
@@ -94,7 +199,7 @@ func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error)
 		},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:         c.webhook(),
-			ClientConfig: d.clientConfig(router.CanaryPath+router.ValidatePath, r.endpoint()),
+			ClientConfig: d.clientConfig(r.CanaryPath+router.ValidatePath, r.endpoint()),
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule: admissionregistrationv1.Rule{
@@ -103,7 +208,7 @@ func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error)
 				},
 			}},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: d.Namespace}},
-			ObjectSelector:    &metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: c.nonce}},
+			ObjectSelector:    &metav1.LabelSelector{MatchLabels: map[string]string{canaryLabel: c.nonce()}},
 			FailurePolicy:     ptr.To(admissionregistrationv1.Fail),
 		}},
 	}
@@ -113,27 +218,39 @@ func (c *canary) config(ctx context.Context) (*unstructured.Unstructured, error)
 	return owned(config, owner)
 }
 
-var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-
 // request makes the request that the API server calls the canary for. Nothing is stored.
-func (c *canary) request(ctx context.Context) error {
+func (c *canary) request(ctx context.Context, service string) error {
 	r := c.registrar
 	lease := &unstructured.Unstructured{Object: map[string]any{"apiVersion": leases.GroupVersion().String(), "kind": "Lease"}}
-	lease.SetName(canaryName + "-" + c.nonce)
-	lease.SetLabels(map[string]string{canaryLabel: c.nonce})
-	_, err := r.client.Resource(leases).Namespace(r.deployment.Namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	lease.SetName(canaryName + "-" + c.nonce())
+	lease.SetLabels(map[string]string{canaryLabel: c.nonce()})
+	admitted, err := r.client.Resource(leases).Namespace(r.deployment.Namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
+	case err == nil && admitted.GetLabels()[canaryLabel] != c.nonce():
+		return &noCanary{fmt.Errorf("somebody removes the label %s from Leases", canaryLabel)}
 	case err == nil:
-		return errors.New("the API server has not observed the canary webhook yet")
+		return errNotObserved
 	case strings.Contains(err.Error(), router.CanaryAnswer(lease.GetName())):
 		return nil
 	case strings.Contains(err.Error(), c.webhook()):
-		return fmt.Errorf("the API server cannot call Postern: %w", err)
-	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "cannot create resource"):
-		// A policy of somebody else came first. Whether the API server can call Postern
-		// is then not known. Such a policy must not stop the registration.
-		klog.FromContext(ctx).Info("Warning: the canary request was refused, so it is not known whether the API server can call Postern", "err", err)
-		return nil
+		return fmt.Errorf("the API server cannot call this replica by Service %s: %w", service, err)
+	case isRefusal(err):
+		// A policy of somebody else came first, or the service account may not create Leases.
+		return &noCanary{fmt.Errorf("creating a Lease in a dry run: %w", err)}
 	}
-	return fmt.Errorf("asking the API server to call Postern: %w", err)
+	return fmt.Errorf("asking the API server to call this replica: %w", err)
+}
+
+// isRefusal reports whether an error is the answer of somebody who decided against the request, and would again.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
 }

@@ -1,75 +1,311 @@
 package registration
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
 
+// denied is how the API server passes on that a webhook denied a request.
+func denied(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message}}
+}
+
+// answering makes the API server answer the canary requests. The func gets the name of the webhook and the Lease, and returns
+// the answer, or nil for what a dry run returns.
+func (c *cluster) answering(t *testing.T, answer func(webhook string, lease *unstructured.Unstructured) error) (asked *int) {
+	t.Helper()
+	asked = new(int)
+	c.PrependReactor("create", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		*asked++
+		create := action.(clienttesting.CreateActionImpl)
+		lease := create.GetObject().(*unstructured.Unstructured)
+		config := c.registered(t, validatingKind, canaryName)
+		checkCanary(t, config, create, lease)
+		w := asMap(webhookList(config.Object)[len(webhookList(config.Object))-1])
+		return true, lease, answer(w["name"].(string), lease)
+	})
+	return asked
+}
+
+func called(_ string, lease *unstructured.Unstructured) error {
+	return denied(router.CanaryAnswer(lease.GetName()))
+}
+
+func noRoute(webhook string, _ *unstructured.Unstructured) error {
+	return apierrors.NewInternalError(errors.New(`failed calling webhook "` + webhook + `": failed to call webhook: dial tcp 10.0.0.1:443: i/o timeout`))
+}
+
+// canaryService is the Service by which the API server calls a replica that is not ready.
+func canaryService() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service"}}
+	u.SetName("postern-canary")
+	u.SetNamespace("postern-system")
+	return u
+}
+
 // TestCanary is about the answers that an API server can give to the canary request.
 func TestCanary(t *testing.T) {
-	denied := func(message string) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message}}
-	}
 	for _, tt := range []struct {
 		name   string
-		answer func(webhook, lease string) error
+		answer func(webhook string, lease *unstructured.Unstructured) error
 		want   string
+		// skipped is a part of the reason for which nothing is known.
+		skipped string
 	}{
-		{"Postern was called", func(webhook, lease string) error {
-			return denied(`admission webhook "` + webhook + `" denied the request: ` + router.CanaryAnswer(lease))
-		}, ""},
-		{"somebody else answers", func(webhook, _ string) error {
+		{"Postern was called", called, "", ""},
+		{"somebody else answers", func(webhook string, _ *unstructured.Unstructured) error {
 			return denied(`admission webhook "` + webhook + `" denied the request: ` + router.CanaryAnswer("x"))
-		}, "the API server cannot call Postern"},
-		{"no route", func(webhook, _ string) error {
-			return apierrors.NewInternalError(errors.New(`failed calling webhook "` + webhook + `": failed to call webhook: dial tcp 10.0.0.1:443: i/o timeout`))
-		}, "the API server cannot call Postern"},
-		{"not observed yet", func(_, _ string) error { return nil }, "has not observed the canary webhook yet"},
-		{"a policy of somebody else", func(_, _ string) error { return denied(`admission webhook "other.example.com" denied the request: no`) }, ""},
-		{"no permission", func(_, _ string) error {
+		}, "the API server cannot call this replica by Service postern-canary", ""},
+		{"no route", noRoute, "the API server cannot call this replica by Service postern-canary", ""},
+		{"not observed yet", func(string, *unstructured.Unstructured) error { return nil }, "has not observed the canary webhook yet", ""},
+		{"a webhook of somebody else", func(string, *unstructured.Unstructured) error {
+			return denied(`admission webhook "other.example.com" denied the request: no`)
+		}, "", "other.example.com"},
+		{"a policy of somebody else", func(string, *unstructured.Unstructured) error {
+			return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: "ValidatingAdmissionPolicy 'x' denied request"}}
+		}, "", "ValidatingAdmissionPolicy 'x'"},
+		{"somebody removes the label", func(_ string, lease *unstructured.Unstructured) error {
+			lease.SetLabels(nil)
+			return nil
+		}, "", "somebody removes the label"},
+		{"no permission", func(string, *unstructured.Unstructured) error {
 			return denied(`leases.coordination.k8s.io is forbidden: User "x" cannot create resource "leases"`)
-		}, "asking the API server to call Postern"},
-		{"no API server", func(_, _ string) error { return errors.New("connection refused") }, "asking the API server to call Postern"},
+		}, "", "cannot create resource"},
+		{"a webhook of somebody else does not answer", func(string, *unstructured.Unstructured) error {
+			return apierrors.NewInternalError(errors.New(`failed calling webhook "other.example.com"`))
+		}, "asking the API server to call this replica", ""},
+		{"busy", func(string, *unstructured.Unstructured) error { return apierrors.NewTooManyRequests("busy", 1) }, "asking the API server to call this replica", ""},
+		{"no API server", func(string, *unstructured.Unstructured) error { return errors.New("connection refused") }, "asking the API server to call this replica", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, ourNamespace())
-			r := newRegistrar(t, c, nil)
-			asked := 0
-			c.PrependReactor("create", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				asked++
-				create := action.(clienttesting.CreateActionImpl)
-				lease := create.GetObject().(*unstructured.Unstructured)
-				config := c.registered(t, validatingKind, canaryName)
-				checkCanary(t, config, create, lease)
-				return true, lease, tt.answer(lease.GetLabels()[canaryLabel]+"."+canaryWebhook, lease.GetName())
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, ourNamespace(), canaryService())
+				r := newRegistrar(t, c, nil)
+				skipped := countSkipped(t, r)
+				asked := c.answering(t, tt.answer)
+				err := r.Called(t.Context())
+				if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("Got the error %v, want one with %q", err, tt.want)
+				}
+				if again := errors.Is(err, errNotObserved); *asked > 1 != again {
+					t.Errorf("Asked %d times, want to ask again only while the webhook is not observed", *asked)
+				}
+				isCalled := tt.want == "" && tt.skipped == ""
+				if left := c.registered(t, validatingKind, canaryName); (left == nil) != isCalled {
+					t.Errorf("Got the canary %v, want it removed once it was called", left)
+				}
+				if r.canary.called != isCalled {
+					t.Errorf("Got called: %v, want %v", r.canary.called, isCalled)
+				}
+				if got := r.canary.skipped; (got == "") != (tt.skipped == "") || !strings.Contains(got, tt.skipped) {
+					t.Errorf("Got skipped with %q, want %q", got, tt.skipped)
+				}
+				if got := skipped(); (got == 1) != (tt.skipped != "") {
+					t.Errorf("Got postern_canary_skipped %v for %q", got, tt.skipped)
+				}
 			})
-			err := r.Canary()(t.Context())
-			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Got the error %v, want one with %q", err, tt.want)
-			}
-			if asked != 1 {
-				t.Errorf("Asked %d times, want once", asked)
-			}
-			if left := c.registered(t, validatingKind, canaryName); (left != nil) != (tt.want != "") {
-				t.Errorf("Got the canary %v, want it removed once it was called", left)
-			}
 		})
 	}
 }
 
-// checkCanary checks that the canary matches the dry-run request and nothing else.
+// countSkipped gives a registrar metrics, and returns a func that reads postern_canary_skipped.
+func countSkipped(t *testing.T, r *Registrar) func() float64 {
+	t.Helper()
+	registry := metrics.NewKubeRegistry()
+	r.metrics = NewMetrics(registry)
+	return func() float64 {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "postern_canary_skipped" {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("Got no metric postern_canary_skipped")
+		return 0
+	}
+}
+
+// TestCanaryAsksOnce checks that nothing is asked once the API server has called this replica, and that what was skipped before
+// counts as skipped until then.
+func TestCanaryAsksOnce(t *testing.T) {
+	c := newCluster(t, ourNamespace(), canaryService())
+	r := newRegistrar(t, c, nil)
+	skipped := countSkipped(t, r)
+	policy := true
+	asked := c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+		if policy {
+			return denied("no")
+		}
+		return called(webhook, lease)
+	})
+	for i, want := range []struct {
+		asked   int
+		skipped float64
+	}{{1, 1}, {2, 1}, {3, 0}, {3, 0}} {
+		policy = i < 2
+		if err := r.Called(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := skipped(); *asked != want.asked || got != want.skipped {
+			t.Errorf("Attempt %d: asked %d times and got %v, want %+v", i, *asked, got, want)
+		}
+	}
+}
+
+// TestCanaryWithoutAService checks that a replica that is ready is called by the Service of the webhooks if there is none for
+// canaries, and that one that is not ready goes on.
+func TestCanaryWithoutAService(t *testing.T) {
+	forbidden := func(c *cluster) {
+		c.PrependReactor("get", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, denied("services is forbidden")
+		})
+	}
+	for _, tt := range []struct {
+		name    string
+		objects []runtime.Object
+		change  func(*cluster)
+		invalid string
+		want    string
+	}{
+		{"none", nil, func(*cluster) {}, "", `"postern-canary" not found`},
+		{"it must not be read", []runtime.Object{canaryService()}, forbidden, "", "services is forbidden"},
+		{"another certificate", []runtime.Object{canaryService()}, func(*cluster) {}, "postern-canary.postern-system.svc", "not valid for postern-canary.postern-system.svc"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, append(tt.objects, ourNamespace())...)
+			r := newRegistrar(t, c, nil)
+			r.bundle.(*bundle).invalid = []string{tt.invalid}
+			tt.change(c)
+			var service string
+			asked := c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+				w := webhookList(c.registered(t, validatingKind, canaryName).Object)[0]
+				service, _, _ = unstructured.NestedString(asMap(w), "clientConfig", "service", "name")
+				return called(webhook, lease)
+			})
+			if err := r.canary.await(t.Context(), ""); err != nil || *asked > 0 || !strings.Contains(r.canary.skipped, tt.want) {
+				t.Errorf("Not ready: got %v, asked %d times and skipped %q, want to go on because of %q", err, *asked, r.canary.skipped, tt.want)
+			}
+			if err := r.Called(t.Context()); err != nil || !r.canary.called || service != "postern" {
+				t.Errorf("Ready: got %v by Service %q, want to be called by postern", err, service)
+			}
+		})
+	}
+	t.Run("the API server is away", func(t *testing.T) {
+		c := newCluster(t, ourNamespace(), canaryService())
+		r := newRegistrar(t, c, nil)
+		c.PrependReactor("get", "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+		if err := r.Called(t.Context()); err == nil || r.canary.skipped != "" {
+			t.Errorf("Got %v and skipped %q, want an error", err, r.canary.skipped)
+		}
+	})
+	t.Run("the configuration must not be written", func(t *testing.T) {
+		c := newCluster(t, ourNamespace(), canaryService())
+		r := newRegistrar(t, c, nil)
+		c.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, denied("cannot patch") })
+		if err := r.Called(t.Context()); err != nil || !strings.Contains(r.canary.skipped, "cannot patch") {
+			t.Errorf("Got %v and skipped %q, want to go on", err, r.canary.skipped)
+		}
+	})
+}
+
+// TestPrepareWaitsForTheCanary checks which replicas get ready only after the API server has called them, and that they do
+// nothing before.
+func TestPrepareWaitsForTheCanary(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		// before returns who has registered, or nil.
+		before func(*testing.T, *cluster) *Registrar
+		waits  bool
+	}{
+		{"first install", func(*testing.T, *cluster) *Registrar { return nil }, false},
+		{"restart", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 2, nil) }, false},
+		{"other webhooks", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 2, slower) }, true},
+		{"rollout with the same webhooks", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 1, nil) }, true},
+		{"restart in a rollout", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 3, nil) }, true},
+		{"a process", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "", 0, nil) }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, ourNamespace(), canaryService())
+			c.deploy(t, "postern", 3)
+			if old := tt.before(t, c); old != nil {
+				mustSync(t, old, c)
+				stale := other(mutatingKind, "postern-removed")
+				service := map[string]any{"namespace": "postern-system", "name": "postern", "path": "/removed/mutate"}
+				stale.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{"service": service}}}
+				stale.SetAnnotations(c.registered(t, mutatingKind, "postern-pods").GetAnnotations())
+				if err := c.Tracker().Create(resources()[mutatingKind], stale, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := memberOf(t, c, "postern", 2, nil)
+			r.bundle.(*bundle).replace("another ca")
+			routed := false
+			asked := c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+				if routed {
+					return called(webhook, lease)
+				}
+				return noRoute(webhook, lease)
+			})
+			before := len(c.Actions())
+			err := r.Prepare(t.Context())
+			if waits := err != nil && strings.Contains(err.Error(), "the API server cannot call this replica by Service postern-canary"); waits != tt.waits {
+				t.Fatalf("Got the error %v, want it to wait: %v", err, tt.waits)
+			}
+			if !tt.waits {
+				if *asked > 0 {
+					t.Errorf("Asked %d times, want not to ask", *asked)
+				}
+				return
+			}
+			for _, a := range c.Actions()[before:] {
+				if patch, ok := a.(clienttesting.PatchAction); a.GetVerb() == "delete" || ok && patch.GetName() != canaryName {
+					t.Errorf("Got %s before the API server called the replica", a)
+				}
+			}
+			if err := r.Leave(t.Context(), true); err != nil || len(r.fleet().calls) > 0 {
+				t.Errorf("Got the announcements %v (%v), want that nobody heard of the replica", r.fleet().calls, err)
+			}
+			routed = true
+			if err := r.Prepare(t.Context()); err != nil && !strings.Contains(err.Error(), "a higher rank") {
+				t.Fatal(err)
+			}
+			if got := r.fleet().calls; !slices.Equal(got, []string{"join"}) {
+				t.Errorf("Got the announcements %v, want that the replica joined", got)
+			}
+			if got := *asked; got != 2 {
+				t.Errorf("Asked %d times, want twice", got)
+			}
+		})
+	}
+	t.Run("by URL", func(t *testing.T) {
+		c := newCluster(t, ourNamespace(), canaryService())
+		mustSync(t, memberOf(t, c, "", 0, slower), c)
+		r := memberOf(t, c, "", 0, func(d *Deployment, _ *router.AdmissionService) { d.Service, d.URL = "", "https://example.com" })
+		asked := c.answering(t, noRoute)
+		if err := r.Prepare(t.Context()); err != nil || *asked > 0 {
+			t.Errorf("Got %v and asked %d times, want not to ask", err, *asked)
+		}
+	})
+}
+
+// checkCanary checks that the last canary matches the dry-run request and nothing else.
 func checkCanary(t *testing.T, config *unstructured.Unstructured, create clienttesting.CreateActionImpl, lease *unstructured.Unstructured) {
 	t.Helper()
 	if config == nil {
@@ -78,75 +314,71 @@ func checkCanary(t *testing.T, config *unstructured.Unstructured, create clientt
 	if got := create.GetCreateOptions().DryRun; len(got) != 1 || got[0] != metav1.DryRunAll {
 		t.Errorf("Got the dry run %v, want that nothing is stored", got)
 	}
-	w := asMap(webhookList(config.Object)[0])
-	name, _ := w["name"].(string)
-	objects, _, _ := unstructured.NestedStringMap(w, "objectSelector", "matchLabels")
-	namespaces, _, _ := unstructured.NestedStringMap(w, "namespaceSelector", "matchLabels")
-	if nonce := objects[canaryLabel]; len(nonce) < 20 || lease.GetLabels()[canaryLabel] != nonce || len(objects) != 1 || name != nonce+".canary.postern.dev" {
-		t.Errorf("Got the selector %v, the labels %v and the webhook %s, want a value that nobody else has", objects, lease.GetLabels(), name)
+	nonce := lease.GetLabels()[canaryLabel]
+	i := slices.IndexFunc(webhookList(config.Object), func(w any) bool {
+		objects, _, _ := unstructured.NestedStringMap(asMap(w), "objectSelector", "matchLabels")
+		return len(objects) == 1 && objects[canaryLabel] == nonce
+	})
+	if nonce == "" || i < 0 {
+		t.Fatalf("Got no webhook for the labels %v in %v", lease.GetLabels(), config)
 	}
+	w := asMap(webhookList(config.Object)[i])
+	namespaces, _, _ := unstructured.NestedStringMap(w, "namespaceSelector", "matchLabels")
 	if namespaces["kubernetes.io/metadata.name"] != "postern-system" || create.GetNamespace() != "postern-system" || w["failurePolicy"] != "Fail" {
 		t.Errorf("Got %v, want a webhook that fails closed, for our namespace", w)
 	}
+	if path := calledPath(w); path != "/canary/"+nonce+"/validate" {
+		t.Errorf("Got the path %s, want the one of this process", path)
+	}
 }
 
-// TestCanariesShareAConfiguration checks that two replicas that start at the same time do not disturb each other, and
-// that a replica whose canary another replica removed applies it again.
+// TestCanariesShareAConfiguration checks that two replicas that start at the same time do not disturb each other, that a
+// replica whose canary another replica removed applies it again, and that a replica that crashes has one webhook.
 func TestCanariesShareAConfiguration(t *testing.T) {
-	c := newCluster(t, ourNamespace())
-	r := newRegistrar(t, c, nil)
-	observed := false
-	c.PrependReactor("create", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		lease := action.(clienttesting.CreateActionImpl).GetObject().(*unstructured.Unstructured)
-		if !observed {
-			return true, lease, nil
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		observed := false
+		c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+			if !observed {
+				return nil
+			}
+			return called(webhook, lease)
+		})
+		var replicas []*Registrar
+		for _, name := range []string{"us", "us", "them"} {
+			r := newRegistrar(t, c, nil)
+			r.fleet().name, r.CanaryPath = name, fmt.Sprintf("/canary/nonce%d", len(replicas))
+			replicas = append(replicas, r)
+			if err := r.Called(t.Context()); !errors.Is(err, errNotObserved) {
+				t.Errorf("Got %v before the API server has observed the canaries", err)
+			}
 		}
-		return true, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: router.CanaryAnswer(lease.GetName())}}
+		list := webhookList(c.registered(t, validatingKind, canaryName).Object)
+		if len(list) != 2 || calledPath(list[0]) != "/canary/nonce1/validate" || calledPath(list[1]) != "/canary/nonce2/validate" {
+			t.Errorf("Got the webhooks %v, want one for each replica, of its last process", list)
+		}
+		observed = true
+		for _, r := range replicas[1:] {
+			if err := r.Called(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := c.registered(t, validatingKind, canaryName); left != nil {
+			t.Errorf("Got the canary %v, want it removed", left)
+		}
 	})
-	one, other := r.Canary(), r.Canary()
-	if errors.Join(one(t.Context()), other(t.Context())) == nil {
-		t.Error("Got no error before the API server has observed the canaries")
-	}
-	if got := len(webhookList(c.registered(t, validatingKind, canaryName).Object)); got != 2 {
-		t.Errorf("Got %d webhooks, want one for each replica", got)
-	}
-	observed = true
-	for _, call := range []func(context.Context) error{one, other} {
-		if err := call(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if left := c.registered(t, validatingKind, canaryName); left != nil {
-		t.Errorf("Got the canary %v, want it removed", left)
-	}
 }
 
 func TestCanaryIsNotAClient(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
 	c.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	if err := r.Canary()(t.Context()); err == nil {
+	if err := r.Called(t.Context()); err == nil {
 		t.Fatal("Got no error")
 	}
 	r.bundle.(*bundle).replace("new")
 	mustSync(t, r, c)
 	if got := r.bundle.(*bundle).seen(); got != "" {
 		t.Errorf("Got the bundle %q of the canary, want none before anything else is registered", got)
-	}
-}
-
-// TestRouterServesTheCanary checks the path that the canary registers.
-func TestRouterServesTheCanary(t *testing.T) {
-	r, err := router.New(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := httptest.NewRecorder()
-	body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","name":"postern-canary-x","operation":"CREATE","object":{}}}`
-	req := httptest.NewRequestWithContext(context.Background(), http.MethodPost, router.CanaryPath+router.ValidatePath, strings.NewReader(body))
-	req.Header.Set("Content-Type", "application/json")
-	r.ServeHTTP(w, req)
-	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"allowed":false`) || !strings.Contains(w.Body.String(), router.CanaryAnswer("postern-canary-x")) {
-		t.Errorf("Got %d %s, want the answer to the canary", w.Code, w.Body)
 	}
 }

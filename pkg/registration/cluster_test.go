@@ -34,7 +34,9 @@ type cluster struct {
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
-	kinds := map[schema.GroupVersionResource]string{namespaces: "NamespaceList", deployments: "DeploymentList"}
+	kinds := map[schema.GroupVersionResource]string{
+		namespaces: "NamespaceList", deployments: "DeploymentList", coreServices: "ServiceList", leases: "LeaseList",
+	}
 	for kind, gvr := range resources() {
 		kinds[gvr] = kind + "List"
 	}
@@ -139,6 +141,8 @@ type bundle struct {
 	changed chan struct{}
 	// held contains the registered bundles that the registrar reported last.
 	held [][]byte
+	// invalid are the names that the serving certificate is not valid for.
+	invalid []string
 }
 
 func newBundle(cas ...string) *bundle {
@@ -184,6 +188,12 @@ func (b *bundle) Held(registered [][]byte) []byte {
 	return nil
 }
 
+func (b *bundle) ValidFor(host string) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !slices.Contains(b.invalid, host), nil
+}
+
 func (b *bundle) seen() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,6 +229,8 @@ func other(kind, name string) *unstructured.Unstructured {
 
 // fleet is Replicas with a View that a test replaces.
 type fleet struct {
+	name string
+
 	mu      sync.Mutex
 	view    rollout.View
 	changed chan struct{}
@@ -228,10 +240,10 @@ type fleet struct {
 }
 
 func newFleet() *fleet {
-	return &fleet{view: rollout.View{Leads: true, Leader: "us", Serves: []string{"/pods", "/nodes"}}, changed: make(chan struct{})}
+	return &fleet{name: "us", view: rollout.View{Leads: true, Leader: "us", Serves: []string{"/pods", "/nodes"}}, changed: make(chan struct{})}
 }
 
-func (*fleet) Name() string { return "us" }
+func (f *fleet) Name() string { return f.name }
 
 func (f *fleet) View() rollout.View {
 	f.mu.Lock()
@@ -300,7 +312,7 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 		t.Fatal(err)
 	}
 	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
-	r.reached, r.noticeTime = true, 0
+	r.reached, r.noticeTime, r.CanaryPath = true, 0, "/canary/ournonce"
 	r.fleet().set(func(v *rollout.View) { v.Self.Digest = digest })
 	return r
 }

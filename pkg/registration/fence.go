@@ -278,6 +278,14 @@ func byLease(view rollout.View) rank {
 	return higher
 }
 
+// isInForce reports whether everything that is registered was registered by replicas with a claim, or nothing is.
+func isInForce(configs []*unstructured.Unstructured, own claim) bool {
+	return !slices.ContainsFunc(configs, func(u *unstructured.Unstructured) bool {
+		c, _ := claimOf(u)
+		return c != own && !isCanary(u)
+	})
+}
+
 // isNewest reports whether this replica is of the newest revision of its Deployment.
 func (f *fence) isNewest(ctx context.Context, own claim) (bool, error) {
 	if own.isProcess() {

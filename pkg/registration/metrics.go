@@ -6,6 +6,7 @@ import "k8s.io/component-base/metrics"
 type Metrics struct {
 	registered *metrics.GaugeVec
 	failures   *metrics.CounterVec
+	skipped    *metrics.GaugeVec
 }
 
 // NewMetrics makes the metrics of the registration and registers them.
@@ -19,10 +20,26 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 			Namespace: "postern", Subsystem: "webhook", Name: "registration_failures_total", StabilityLevel: metrics.ALPHA,
 			Help: "Attempts to register the webhook configurations that failed.",
 		}, nil),
+		skipped: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "postern", Name: "canary_skipped", StabilityLevel: metrics.ALPHA,
+			Help: "1 if this replica went on although nobody could try whether the API server can call it, else 0.",
+		}, nil),
 	}
-	registry.MustRegister(m.registered, m.failures)
+	registry.MustRegister(m.registered, m.failures, m.skipped)
 	m.failures.WithLabelValues().Add(0)
+	m.setCanarySkipped(false)
 	return m
+}
+
+func (m *Metrics) setCanarySkipped(skipped bool) {
+	if m == nil {
+		return
+	}
+	value := 0.0
+	if skipped {
+		value = 1
+	}
+	m.skipped.WithLabelValues().Set(value)
 }
 
 func (m *Metrics) setRegistered(kind, name string, ok bool) {

@@ -3,6 +3,8 @@ package registration
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -81,14 +83,18 @@ func TestNewsOfARefusal(t *testing.T) {
 
 // TestNewsWithoutCanaries checks that the removal of a dead replica's canary is not reported.
 func TestNewsWithoutCanaries(t *testing.T) {
-	canary := other(validatingKind, "postern-canary-dead")
-	canary.SetAnnotations(map[string]string{canaryAnnotation: "dead"})
-	c := newCluster(t, ourNamespace(), canary)
-	r := newRegistrar(t, c, nil)
-	var reasons []string
-	r.Notify = func(_, reason, _ string) { reasons = append(reasons, reason) }
-	mustSync(t, r, c)
-	if c.registered(t, validatingKind, "postern-canary-dead") != nil || !slices.Equal(reasons, []string{EventRegistered}) {
-		t.Errorf("Got the Events %v, want the canary removed and only what was registered reported", reasons)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		canary := other(validatingKind, "postern-canary-dead")
+		canary.SetAnnotations(map[string]string{canaryAnnotation: "dead"})
+		c := newCluster(t, ourNamespace(), canary)
+		r := newRegistrar(t, c, nil)
+		var reasons []string
+		r.Notify = func(_, reason, _ string) { reasons = append(reasons, reason) }
+		mustSync(t, r, c)
+		time.Sleep(abandonedTime)
+		mustSync(t, r, c)
+		if c.registered(t, validatingKind, "postern-canary-dead") != nil || !slices.Equal(reasons, []string{EventRegistered}) {
+			t.Errorf("Got the Events %v, want the canary removed and only what was registered reported", reasons)
+		}
+	})
 }

@@ -84,16 +84,20 @@ type Registrar struct {
 	// Notify, if not nil, is called with what an administrator should see: the type (corev1.EventTypeNormal or
 	// corev1.EventTypeWarning), the reason and the message of an Event. It must not block.
 	Notify func(eventType, reason, message string)
+	// CanaryPath is the path of the canary that this process serves, and no other.
+	CanaryPath string
 	// noticeTime is the pause between the removals of the two halves of a service.
 	noticeTime time.Duration
 
 	news    news
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
-	refused atomic.Bool
+	// apart is true while Prepare keeps this replica from taking part, so that the others do not know of it.
+	apart   atomic.Bool
 	keptOut atomic.Pointer[error]
 	// unserved is when Prepare first found something registered that this replica neither serves nor may remove.
 	unserved time.Time
+	canary   *canary
 
 	// mu is held during a sync. It guards the fields below.
 	mu sync.Mutex
@@ -115,6 +119,9 @@ type Registrar struct {
 	registeredKey string
 	// surplus holds the CAs that stay registered for a while.
 	surplus surplus
+	// lastCanary is the configuration of the canaries that was seen last, and canarySince is since when.
+	lastCanary  version
+	canarySince time.Time
 	// repairs tells repairs from changes, and bounds them.
 	repairs repairs
 	// failures is the number of failed syncs in a row.
@@ -128,6 +135,7 @@ func NewRegistrar(client dynamic.Interface, d Deployment, services []router.Admi
 		client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m,
 		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime,
 	}
+	r.canary = &canary{registrar: r}
 	r.setStatus(errNotReached)
 	r.markUnregistered() // A replica that never gets as far as Run is seen in the metrics too.
 	return r
@@ -166,8 +174,11 @@ func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 // Prepare tells the other replicas what this replica serves, and removes the
 // configurations of services that it does not serve. It is called before this
 // replica is ready: the API server sends requests to a ready replica, and the
-// replica would answer requests for these services with 404. While the webhooks are
-// those of another living Deployment, Prepare returns an error and tells nobody.
+// replica would answer requests for these services with 404. A replica that would
+// change what is registered does nothing of this before the API server has called it,
+// so that a rollout to replicas that cannot be called stops at the first. While the
+// webhooks are those of another living Deployment, Prepare returns an error and tells
+// nobody.
 func (r *Registrar) Prepare(ctx context.Context) error {
 	defer r.tell()
 	if err := r.replicas.Locate(ctx); err != nil {
@@ -182,10 +193,16 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 		return err
 	}
 	if err := v.refusal(selfOf(r.replicas.View())); err != nil {
-		r.refused.Store(true)
+		r.apart.Store(true)
 		return err
 	}
-	r.refused.Store(false)
+	if r.deployment.URL == "" && !isInForce(all(configs), selfOf(r.replicas.View())) {
+		r.apart.Store(true)
+		if err := r.canary.await(ctx, ""); err != nil {
+			return err
+		}
+	}
+	r.apart.Store(false)
 	if err := r.replicas.Join(ctx); err != nil {
 		return err
 	}

@@ -99,11 +99,23 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	return err
 }
 
-// isStale reports whether a configuration that is not desired must be removed. The canary of another living replica
-// stays.
+// isStale reports whether a configuration that is not desired must be removed. The canary of a replica that lives stays. One that
+// is starting is not among those, so the canary must have been the same for a while.
 func (r *Registrar) isStale(u *unstructured.Unstructured, view rollout.View) bool {
 	name, canary := u.GetAnnotations()[canaryAnnotation]
-	return !canary || name != r.replicas.Name() && !view.Lives(name)
+	if !canary {
+		return true
+	}
+	if seen := (version{u.GetUID(), u.GetResourceVersion()}); r.lastCanary != seen || r.canarySince.IsZero() {
+		r.lastCanary, r.canarySince = seen, time.Now()
+	}
+	return name != r.replicas.Name() && !view.Lives(name) && time.Since(r.canarySince) >= abandonedTime
+}
+
+// version is one state of an object.
+type version struct {
+	uid     types.UID
+	version string
 }
 
 // inOrderOfRemoval calls remove for all configurations, the validating ones first: without its mutating half, a service
@@ -154,6 +166,9 @@ func remove(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersi
 
 // serves reports whether this replica serves every webhook of a registered configuration that calls Postern.
 func (r *Registrar) serves(u *unstructured.Unstructured) bool {
+	if isCanary(u) {
+		return true // Each replica has a path of its own.
+	}
 	for _, w := range webhooksByName(u.Object) {
 		if r.deployment.callsUs(w) && !r.servesPath(calledPath(w)) {
 			return false
@@ -163,9 +178,6 @@ func (r *Registrar) serves(u *unstructured.Unstructured) bool {
 }
 
 func (r *Registrar) servesPath(path string) bool {
-	if strings.HasSuffix(path, router.CanaryPath+router.ValidatePath) {
-		return true
-	}
 	for _, s := range r.services {
 		if strings.HasSuffix(path, s.Path+router.MutatePath) || strings.HasSuffix(path, s.Path+router.ValidatePath) {
 			return true
@@ -188,7 +200,7 @@ func calledPath(webhook any) string {
 // configuration, so that nothing calls Postern when this replica has ended.
 func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	r.leaving.Store(true)
-	if r.refused.Load() {
+	if r.apart.Load() {
 		return nil // The others do not know of this replica.
 	}
 	if err := r.replicas.Leave(ctx); err != nil || !deregister {

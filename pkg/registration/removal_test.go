@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,27 +180,45 @@ func TestUninstallOfADeployment(t *testing.T) {
 func TestStaleConfigurations(t *testing.T) {
 	for _, tt := range []struct {
 		canary string
-		want   []string
-	}{
-		{"us", []string{"postern-old", "postern-old"}},
-		{"dead", []string{"postern-canary", "postern-old", "postern-old"}},
-		{"living", []string{"postern-old", "postern-old"}},
-	} {
+		stale  bool
+	}{{"us", false}, {"dead or starting", true}, {"living", false}} {
 		t.Run(tt.canary, func(t *testing.T) {
-			canary := other(validatingKind, canaryName)
-			canary.SetAnnotations(map[string]string{canaryAnnotation: tt.canary})
-			c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
-			r := newRegistrar(t, c, nil)
-			r.fleet().set(yields)
-			mustSync(t, r, c)
-			if got := deletions(c); len(got) != 0 {
-				t.Fatalf("A replica of a lower rank deleted %v", got)
-			}
-			r.fleet().set(func(v *rollout.View) { v.Leads, v.Higher, v.Living = true, nil, []string{"living"} })
-			mustSync(t, r, c)
-			if got := deletions(c); !slices.Equal(got, tt.want) {
-				t.Errorf("Deleted %v, want %v", got, tt.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				canary := other(validatingKind, canaryName)
+				canary.SetAnnotations(map[string]string{canaryAnnotation: tt.canary})
+				c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
+				r := newRegistrar(t, c, nil)
+				r.fleet().set(yields)
+				mustSync(t, r, c)
+				if got := deletions(c); len(got) != 0 {
+					t.Fatalf("A replica of a lower rank deleted %v", got)
+				}
+				r.fleet().set(func(v *rollout.View) { v.Leads, v.Higher, v.Living = true, nil, []string{"living"} })
+				want := []string{"postern-old", "postern-old"}
+				check := func(when string) {
+					t.Helper()
+					mustSync(t, r, c)
+					if got := deletions(c); !slices.Equal(got, want) {
+						t.Errorf("%s: deleted %v, want %v", when, got, want)
+					}
+				}
+				check("At once")
+				time.Sleep(abandonedTime - time.Second)
+				check("Before a starting replica has had its time")
+				changed := c.registered(t, validatingKind, canaryName).DeepCopy()
+				changed.SetResourceVersion("2") // As if a replica had started again.
+				if err := c.Tracker().Update(resources()[validatingKind], changed, ""); err != nil {
+					t.Fatal(err)
+				}
+				check("Changed")
+				time.Sleep(abandonedTime - time.Second)
+				check("Before the other replica has had its time")
+				time.Sleep(time.Second)
+				if tt.stale {
+					want = append([]string{canaryName}, want...)
+				}
+				check("Later")
+			})
 		})
 	}
 }
@@ -213,7 +232,9 @@ func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 		u.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{"service": service}}}
 		return u
 	}
-	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), calls(canaryName, "/0123/canary/validate"))
+	canary := calls(canaryName, "/0123/canary/x/validate")
+	canary.SetAnnotations(map[string]string{canaryAnnotation: "other"})
+	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), canary)
 	r := newRegistrar(t, c, nil)
 	if err := r.Prepare(t.Context()); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -21,7 +22,9 @@ import (
 type Router struct {
 	// halves maps exact paths to halves. A ServeMux would redirect paths that are
 	// not clean, and an API server does not follow redirects.
-	halves  map[string]*half
+	halves map[string]*half
+	// canary is the path of the canary, see CanaryPath.
+	canary  string
 	metrics *Metrics
 	// keys returns the keys of the path segments, see WithPathKeys.
 	keys   func() [][]byte
@@ -57,13 +60,13 @@ func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, e
 	r.bodies = newBudget(r.limits.Bytes / bodyShare)
 	r.memory = newBudget(r.limits.Bytes - r.limits.Bytes/bodyShare)
 	m.setLimits(r.limits)
-	r.serve(AdmissionService{Path: CanaryPath}, PhaseValidate, answerCanary)
-	paths, names := map[string]bool{CanaryPath: true}, map[string]bool{}
+	r.serveCanary()
+	paths, names := map[string]bool{canaryService: true}, map[string]bool{}
 	for _, s := range services {
 		if err := s.check(); err != nil {
 			return nil, err
 		}
-		if paths[s.Path] {
+		if paths[s.Path] || strings.HasPrefix(s.Path, canaryService+"/") {
 			return nil, fmt.Errorf("service %s: the path is taken", s.Path)
 		}
 		paths[s.Path] = true
@@ -79,14 +82,19 @@ func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, e
 	return r, nil
 }
 
-// serve adds a half of a service. A half that is not enabled has no AdmitFunc.
+// serve adds a half of a service.
 func (r *Router) serve(s AdmissionService, phase string, decide AdmitFunc) {
+	r.halves[s.Path+"/"+phase] = r.newHalf(s, phase, decide)
+}
+
+// newHalf returns a half of a service. A half that is not enabled has no AdmitFunc.
+func (r *Router) newHalf(s AdmissionService, phase string, decide AdmitFunc) *half {
 	if decide == nil {
 		decide = admitAll
 	} else {
 		r.metrics.start(s.Path, phase)
 	}
-	r.halves[s.Path+"/"+phase] = &half{router: r, service: s.Path, phase: phase, admit: decide, objects: s.Objects, series: r.metrics.of(s.Path, phase), timeout: s.timeout(phase, r.timeout)}
+	return &half{router: r, service: s.Path, phase: phase, admit: decide, objects: s.Objects, series: r.metrics.of(s.Path, phase), timeout: s.timeout(phase, r.timeout)}
 }
 
 // timeout returns the time-out with which a half is registered: the shortest that its configuration has, or else that of the
@@ -128,23 +136,22 @@ func (s AdmissionService) configNames() []string {
 
 // ServeHTTP implements http.Handler.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	h := r.halfAt(req.URL.Path)
-	if h == nil {
-		// The path is not in the answer: it may hold the segment.
+	path, known := r.servicePath(req.URL.Path)
+	switch h := r.halves[path]; {
+	case known && h != nil:
+		h.ServeHTTP(w, req)
+	case known && strings.HasPrefix(path, canaryService+"/"):
+		passOn(w)
+	default:
+		// The next call may reach a replica that serves the path. The path is not in the answer: it may hold the segment.
+		w.Header().Set("Connection", "close")
 		http.Error(w, "no admission service at this path", http.StatusNotFound)
-		return
 	}
-	h.ServeHTTP(w, req)
 }
 
 // Serves reports whether there is a service at a path. Only who has read the registered paths knows such a path, if the
 // router has keys.
-func (r *Router) Serves(path string) bool { return r.halfAt(path) != nil }
-
-// halfAt returns the half of a service at a path with an accepted segment, or nil.
-func (r *Router) halfAt(path string) *half {
-	if path, known := r.servicePath(path); known {
-		return r.halves[path]
-	}
-	return nil
+func (r *Router) Serves(path string) bool {
+	path, known := r.servicePath(path)
+	return known && r.halves[path] != nil
 }

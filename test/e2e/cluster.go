@@ -31,6 +31,8 @@ const (
 	PosternNamespace = "postern-system"
 	// ServiceName is the name of Postern's Service and of its service account.
 	ServiceName = "postern"
+	// CanaryServiceName is the name of the Service by which the API server calls a replica that is not ready.
+	CanaryServiceName = "postern-canary"
 	// SecretName is the name of the Secret with Postern's CA.
 	SecretName = "postern-ca"
 
@@ -231,6 +233,7 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 		c.Admin.CoordinationV1().Leases(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		core.Secrets(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		IgnoreNotFound(core.Services(PosternNamespace).Delete(ctx, ServiceName, metav1.DeleteOptions{})),
+		IgnoreNotFound(core.Services(PosternNamespace).Delete(ctx, CanaryServiceName, metav1.DeleteOptions{})),
 		core.Pods(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 	}
 	errs = append(errs, IgnoreNotFound(c.UndoUninstall(ctx)))

@@ -54,9 +54,18 @@ func (c *Cluster) kubeconfig(tb testing.TB, server, token string) string {
 	return path
 }
 
-// service creates Postern's Service, or updates the port of the existing Service, and returns the port. The type
-// of the Service needs neither nodes nor endpoints.
-func (c *Cluster) service(tb testing.TB, address string) string {
+// services creates Postern's Service and, if canary is set, the one of its canaries, and returns their port.
+func (c *Cluster) services(tb testing.TB, address string, canary bool) string {
+	tb.Helper()
+	if canary {
+		c.WriteService(tb, CanaryServiceName, address)
+	}
+	return c.WriteService(tb, ServiceName, address)
+}
+
+// WriteService creates a Service in Postern's namespace, or updates the port of the existing Service, and returns the port. The
+// type of the Service needs neither nodes nor endpoints. The API server calls whatever port a webhook configuration names.
+func (c *Cluster) WriteService(tb testing.TB, name, address string) string {
 	tb.Helper()
 	_, digits, err := net.SplitHostPort(address)
 	if err != nil {
@@ -72,11 +81,11 @@ func (c *Cluster) service(tb testing.TB, address string) string {
 		Ports: []corev1.ServicePort{{Port: int32(port)}},
 	}
 	Eventually(tb, startBound, "the Service is written", func(ctx context.Context) error {
-		_, err := services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: ServiceName}, Spec: want}, metav1.CreateOptions{})
+		_, err := services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: want}, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		have, err := services.Get(ctx, ServiceName, metav1.GetOptions{})
+		have, err := services.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

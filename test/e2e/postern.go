@@ -30,7 +30,7 @@ type Options struct {
 	// Flags are appended to the command line, so a flag in this list overrides the default of the test.
 	Flags []string
 	// Service makes the API server call Postern through a Service instead of a URL. StartPostern creates the
-	// Service.
+	// Service, and without a Front also the Service of the canaries.
 	Service bool
 	// Front is the address of a proxy in front of Postern. If Front is set, the API server calls this address
 	// instead of Postern's own.
@@ -76,7 +76,7 @@ func (c *Cluster) LaunchPostern(tb testing.TB, o Options) *Postern {
 	}
 	front := cmp.Or(o.Front, p.Addr())
 	if o.Service {
-		args = append(args, "--webhook-service="+ServiceName+":"+c.service(tb, front))
+		args = append(args, "--webhook-service="+ServiceName+":"+c.services(tb, front, o.Front == ""))
 	} else {
 		args = append(args, "--webhook-url=https://"+front)
 	}

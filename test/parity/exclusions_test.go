@@ -77,10 +77,11 @@ func TestExclusions(t *testing.T) {
 
 type bundle struct{}
 
-func (bundle) Bundle() []byte           { return []byte("CA") }
-func (bundle) PathKeys() [][]byte       { return nil }
-func (bundle) Changed() <-chan struct{} { return nil }
-func (bundle) Held([][]byte) []byte     { return nil }
+func (bundle) Bundle() []byte                { return []byte("CA") }
+func (bundle) PathKeys() [][]byte            { return nil }
+func (bundle) ValidFor(string) (bool, error) { return true, nil }
+func (bundle) Changed() <-chan struct{}      { return nil }
+func (bundle) Held([][]byte) []byte          { return nil }
 
 // everything returns the webhook that is registered for all resources.
 func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {

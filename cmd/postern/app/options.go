@@ -172,7 +172,7 @@ func (o *options) deployment() (registration.Deployment, error) {
 func servingNames(d registration.Deployment) (dns []string, ips []net.IP, err error) {
 	if d.URL == "" {
 		full := d.Service + "." + d.Namespace + ".svc"
-		return []string{full, d.Service + "." + d.Namespace, full + ".cluster.local"}, nil, nil
+		return []string{full, d.Service + "." + d.Namespace, full + ".cluster.local", d.CanaryHost()}, nil, nil
 	}
 	u, err := url.Parse(d.URL)
 	if err != nil {

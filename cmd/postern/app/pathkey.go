@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +34,19 @@ type bundle struct {
 
 // PathKeys implements registration.Bundle.
 func (b bundle) PathKeys() [][]byte { return b.keys() }
+
+// ValidFor implements registration.Bundle.
+func (b bundle) ValidFor(host string) (bool, error) {
+	cert, err := b.GetCertificate(&tls.ClientHelloInfo{ServerName: host})
+	if err != nil {
+		return false, fmt.Errorf("serving certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return false, fmt.Errorf("serving certificate: %w", err)
+	}
+	return leaf.VerifyHostname(host) == nil, nil
+}
 
 // pathKeys returns the keys of Postern's own CAs, or the shared key of the replicas
 // if there is no such CA.

@@ -134,10 +134,11 @@ func keepCA(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:rev
 
 type noBundle struct{}
 
-func (noBundle) Bundle() []byte           { return nil }
-func (noBundle) PathKeys() [][]byte       { return nil }
-func (noBundle) Changed() <-chan struct{} { return nil }
-func (noBundle) Held([][]byte) []byte     { return nil }
+func (noBundle) Bundle() []byte                { return nil }
+func (noBundle) PathKeys() [][]byte            { return nil }
+func (noBundle) ValidFor(string) (bool, error) { return true, nil }
+func (noBundle) Changed() <-chan struct{}      { return nil }
+func (noBundle) Held([][]byte) []byte          { return nil }
 
 // register registers a service next to a disabled service, as a pod of a Deployment that has the API server call it,
 // and leaves.
@@ -181,10 +182,9 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 	done := make(chan error, 1)
 	watched := make(chan error, 1)
 	go func() { watched <- replicas.Run(bounded) }()
-	canary := r.Canary()
 	go func() {
 		done <- r.Run(bounded, func(ctx context.Context) error {
-			_ = canary(ctx) // The fake API server calls nobody.
+			_ = r.Called(ctx) // The fake API server calls nobody.
 			return nil
 		})
 	}()

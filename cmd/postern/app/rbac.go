@@ -114,8 +114,8 @@ func (o *options) localGrants(d registration.Deployment) []grant {
 	}
 	if d.URL == "" {
 		service := access.To("", "services", "get")
-		service.ResourceNames = []string{d.Service}
-		grants = append(grants, grant{"Postern calls its own Service before it registers webhooks.", service})
+		service.ResourceNames = []string{d.Service, d.CanaryService()}
+		grants = append(grants, grant{"Postern calls its own Service before it registers webhooks, and has the API server call the Service of the canaries.", service})
 	}
 	return append(grants,
 		grant{"Each replica has a Lease that the other replicas watch. The dry-run creation of a Lease also makes the API server call Postern before the webhooks are registered.", access.To("coordination.k8s.io", "leases", "list", "watch", "create", "patch", "delete")},

@@ -102,16 +102,15 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 // probe returns a func that finds out whether the API server can call this Postern. Only the API server itself can
 // tell. Behind a URL, Postern calls itself: nothing is known of the network between the API server and the URL.
 func (p *process) probe() func(context.Context) error {
-	self := p.deployment.Probe(p.cluster.client, p.certs)
+	self := p.deployment.Probe(p.cluster.client, bundle{p.certs, p.pathKeys})
 	if p.deployment.URL != "" {
 		return self
 	}
-	canary := p.registrar.Canary()
 	return func(ctx context.Context) error {
 		if err := self(ctx); err != nil {
 			return err
 		}
-		return canary(ctx)
+		return p.registrar.Called(ctx)
 	}
 }
 

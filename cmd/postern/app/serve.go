@@ -122,7 +122,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 		return err
 	}
 	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, registration.NewMetrics(p.registry))
-	p.registrar.Notify = p.notices.tell
+	p.registrar.Notify, p.registrar.CanaryPath = p.notices.tell, p.router.CanaryPath()
 	p.health = &health{
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", func() error { return errors.Join(prepared.ready(), p.registrar.KeptOut()) }}},
 		infos:  []check{{"webhooks", p.registrar.Status}},
@@ -130,7 +130,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	secureLimits, healthLimits := secure.LimitsFor(secure.OpenFiles(), p.maxConnections)
 	conns := secure.NewConnections(port, secureLimits, klog.FromContext(ctx))
 	p.measure(conns)
-	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, secure.Callers(p.router.Serves, p.router))), p.certs.GetCertificate)
+	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, p.router.IsCanary, secure.Callers(p.router.Serves, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func listenTLS(t *testing.T, o *options, server *authority) string {
 func serveTLS(t *testing.T, o *options, server *authority, limits secure.Limits, webhooks http.Handler) *secure.Connections {
 	t.Helper()
 	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
-	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
+	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, noCanary, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
 	if err != nil {
 		t.Fatalf("Making the server: %v", err)
 	}
@@ -125,6 +125,8 @@ func fetch(t *testing.T, url string, config *tls.Config) string {
 	defer resp.Body.Close()
 	return resp.Proto + " " + resp.Status
 }
+
+func noCanary(string) bool { return false }
 
 func TestClientCA(t *testing.T) {
 	server, clients, strangers := newAuthority(t), newAuthority(t), newAuthority(t)
