@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,14 +31,22 @@ func deployed(t *testing.T, c *e2e.Cluster, name string) e2e.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return revised(t, c, d, 1)
+}
+
+// revised creates the objects of a revision of a Deployment with one pod, and returns the options of the process in the pod.
+func revised(t *testing.T, c *e2e.Cluster, d *appsv1.Deployment, revision int) e2e.Options {
+	t.Helper()
+	at := map[string]string{"deployment.kubernetes.io/revision": strconv.Itoa(revision)}
+	name := fmt.Sprintf("%s-%d", d.Name, revision)
 	set, err := c.Admin.AppsV1().ReplicaSets(e2e.PosternNamespace).Create(t.Context(), &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: revision, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}},
-		Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: at, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}},
+		Spec:       appsv1.ReplicaSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := pod(name + "-1")
+	one := pod(name)
 	one.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	if _, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

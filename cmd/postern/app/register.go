@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/registration"
@@ -17,6 +18,11 @@ import (
 const (
 	// podNameVariable is the environment variable with the name of the pod.
 	podNameVariable = "POD_NAME"
+	// preparePatience is how long the preparation may fail before that is reported: the API server needs some seconds to learn
+	// the address of a new pod. The same reason is reported every prepareReminder, others every prepareNews.
+	preparePatience = 10 * time.Second
+	prepareReminder = 5 * time.Minute
+	prepareNews     = 30 * time.Second
 	// leaveTimeout bounds the calls of the API server that a replica makes when it leaves.
 	leaveTimeout = 4 * time.Second
 )
@@ -62,31 +68,15 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 		return nil
 	case <-synced.done():
 	}
-	for logged := ""; ; {
-		err := p.registrar.Prepare(ctx)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		prepared.because(err)
-		if err.Error() != logged { // It may last: another Deployment may have registered the webhooks.
-			logged = err.Error()
-			klog.FromContext(ctx).Error(err, "Could not prepare the registration")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(reachPause):
-		}
+	recorder := p.recorder(ctx)
+	if !p.prepareRegistration(ctx, replicas, prepared, recorder) {
+		return nil
 	}
 	prepared.set()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	renewed := make(chan error, 1)
 	go func() { renewed <- replicas.Run(ctx) }()
-	recorder := p.recorder(ctx)
 	p.registrar.Report = func(err error) {
 		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The webhooks are not registered: %v", err)
 	}
@@ -97,6 +87,37 @@ func (p *process) register(ctx context.Context, replicas *rollout.Replicas, sync
 		return err
 	}
 	return <-renewed
+}
+
+// prepareRegistration returns true once this replica may become ready, and false if ctx ends first. Whoever looks at a rollout that
+// stands still sees the reason in the log, in an Event of the pod and in /readyz.
+func (p *process) prepareRegistration(ctx context.Context, replicas *rollout.Replicas, prepared *flagged, recorder record.EventRecorder) bool {
+	started, told, last := time.Now(), time.Time{}, ""
+	for {
+		err := p.registrar.Prepare(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		prepared.because(err)
+		now := time.Now()
+		quiet := prepareReminder
+		if err.Error() != last {
+			quiet = prepareNews // Some errors have a new text each time, for example a port.
+		}
+		if now.Sub(started) > preparePatience && now.Sub(told) > quiet {
+			told, last = now, err.Error()
+			klog.FromContext(ctx).Error(err, "Could not prepare the registration")
+			recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The replica does not become ready: %v", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(reachPause):
+		}
+	}
 }
 
 // probe returns a func that finds out whether the API server can call this Postern. Only the API server itself can
