@@ -59,6 +59,7 @@ func TestInstalled(t *testing.T) {
 		{"pods", c.pods},
 		{"replicas", c.replicas},
 		{"under load", c.underLoad},
+		{"rollout that cannot be called", c.stuck},
 		{"exec", c.exec},
 		{"node", c.nodeRestriction},
 		{"node that fails closed", c.failClosed},
@@ -216,6 +217,46 @@ func (c *cluster) underLoad(t *testing.T) {
 	for _, phase := range phases {
 		l.none(t, phase.name)
 	}
+}
+
+// stuck adds a plugin with both halves in replicas whose port is not that of the Services. The rollout stops at the first of
+// them, and says why. Nothing fails, and pods are mutated as before, also while the rollout is taken back. The plugin is then
+// added in a rollout that can be called.
+func (c *cluster) stuck(t *testing.T) {
+	t.Helper()
+	const both = allPlugins + ",PodNodeSelector"
+	l := startLoad(t, c.api)
+	l.enter("rollout that cannot be called")
+	before := c.configurations(t)
+	c.sh(t, "%s --set plugins='{%s}' --set-json 'extraArgs=[\"--secure-port=9443\"]'", strings.TrimSuffix(upgrade, " --wait --timeout 120s"), both)
+	c.eventually(t, "an Event that says why", func() string {
+		got := c.sh(t, "kubectl -n %s get events --field-selector=reason=NotRegistered -o jsonpath='{.items[*].message}'", namespace)
+		if !strings.Contains(got, "The replica does not become ready: the API server cannot call this replica by Service postern-canary") {
+			return "got " + got
+		}
+		return ""
+	})
+	time.Sleep(drained)
+	if got := c.sh(t, "kubectl -n %s get deployment postern -o jsonpath='{.status.updatedReplicas} {.status.readyReplicas} {.status.unavailableReplicas}'", namespace); got != "1 2 1" {
+		t.Errorf("The new, the ready and the unavailable replicas are %q, want that the rollout stopped at the first", got)
+	}
+	isCanary := func(name string) bool { return strings.HasSuffix(name, "/postern-canary") }
+	if now := slices.DeleteFunc(c.configurations(t), isCanary); !slices.Equal(now, before) {
+		t.Errorf("The configurations are %q, want %q as before", now, before)
+	}
+	l.enter("rollback")
+	c.sh(t, "helm rollback postern --namespace %s --wait --timeout 120s", namespace)
+	l.enter("rollout that can be called")
+	c.sh(t, "%s --set plugins='{%s}'", upgrade, both)
+	time.Sleep(drained)
+	l.stop()
+	for _, phase := range []string{"rollout that cannot be called", "rollback", "rollout that can be called"} {
+		l.none(t, phase)
+	}
+	if now := c.configurations(t); !slices.Contains(now, "mutatingwebhookconfiguration.admissionregistration.k8s.io/postern-pods") || slices.ContainsFunc(now, isCanary) {
+		t.Errorf("The configurations are %q, want the pods' and no canary", now)
+	}
+	c.sh(t, "%s --set plugins='{%s}'", upgrade, allPlugins)
 }
 
 // exec connects to pods through a real kubelet.
