@@ -125,7 +125,7 @@ func (c *canary) call(ctx context.Context, fallback string) error {
 	}
 	for start := time.Now(); ; sleep(ctx, observeInterval) {
 		if err = c.apply(ctx, config); err == nil {
-			err = c.request(ctx, service)
+			err = c.request(ctx, service, config)
 		}
 		if !errors.Is(err, errNotObserved) || time.Since(start) >= observeTime || ctx.Err() != nil {
 			break
@@ -218,8 +218,8 @@ func (c *canary) config(ctx context.Context, service string) (*unstructured.Unst
 	return owned(config, owner)
 }
 
-// request makes the request that the API server calls the canary for. Nothing is stored.
-func (c *canary) request(ctx context.Context, service string) error {
+// request makes the request that the API server calls the canary in config for. Nothing is stored.
+func (c *canary) request(ctx context.Context, service string, config *unstructured.Unstructured) error {
 	r := c.registrar
 	lease := &unstructured.Unstructured{Object: map[string]any{"apiVersion": leases.GroupVersion().String(), "kind": "Lease"}}
 	lease.SetName(canaryName + "-" + c.nonce())
@@ -233,7 +233,9 @@ func (c *canary) request(ctx context.Context, service string) error {
 	case strings.Contains(err.Error(), router.CanaryAnswer(lease.GetName())):
 		return nil
 	case strings.Contains(err.Error(), c.webhook()):
-		return fmt.Errorf("the API server cannot call this replica by Service %s: %w", service, err)
+		// The error may have the URL. Who sees /readyz or an Event must not learn the segment in it.
+		text := strings.ReplaceAll(err.Error(), calledPath(webhookList(config.Object)[0]), "/…"+r.CanaryPath+router.ValidatePath)
+		return fmt.Errorf("the API server cannot call this replica by Service %s: %s", service, text)
 	case isRefusal(err):
 		// A policy of somebody else came first, or the service account may not create Leases.
 		return &noCanary{fmt.Errorf("creating a Lease in a dry run: %w", err)}

@@ -142,6 +142,26 @@ func countSkipped(t *testing.T, r *Registrar) func() float64 {
 	}
 }
 
+// TestCanaryHidesTheSegment checks that the error of a call that failed does not have the secret segment of the paths.
+func TestCanaryHidesTheSegment(t *testing.T) {
+	c := newCluster(t, ourNamespace(), canaryService())
+	r := newRegistrar(t, c, nil)
+	key := []byte("key")
+	r.bundle.(*bundle).keys = [][]byte{key}
+	segment := router.Segment(key)
+	c.answering(t, func(webhook string, _ *unstructured.Unstructured) error {
+		w := asMap(webhookList(c.registered(t, validatingKind, canaryName).Object)[0])
+		if !strings.Contains(calledPath(w), segment) {
+			t.Errorf("Got the path %s, want it to have the segment", calledPath(w))
+		}
+		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: Post %q: dial tcp: i/o timeout", webhook, "https://postern-canary.postern-system.svc:443"+calledPath(w)+"?timeout=1s"))
+	})
+	err := r.Called(t.Context())
+	if err == nil || strings.Contains(err.Error(), segment) || !strings.Contains(err.Error(), ":443/…/canary/ournonce/validate?timeout=1s") {
+		t.Errorf("Got %v, want the error of the call without the segment", err)
+	}
+}
+
 // TestCanaryAsksOnce checks that nothing is asked once the API server has called this replica, and that what was skipped before
 // counts as skipped until then.
 func TestCanaryAsksOnce(t *testing.T) {
@@ -327,7 +347,7 @@ func checkCanary(t *testing.T, config *unstructured.Unstructured, create clientt
 	if namespaces["kubernetes.io/metadata.name"] != "postern-system" || create.GetNamespace() != "postern-system" || w["failurePolicy"] != "Fail" {
 		t.Errorf("Got %v, want a webhook that fails closed, for our namespace", w)
 	}
-	if path := calledPath(w); path != "/canary/"+nonce+"/validate" {
+	if path := calledPath(w); !strings.HasSuffix(path, "/canary/"+nonce+"/validate") {
 		t.Errorf("Got the path %s, want the one of this process", path)
 	}
 }
