@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -28,21 +29,25 @@ const (
 	canaryName    = "postern-canary"
 	// canaryLabel is on the object that the canary webhook is called for. Its value is unique for each process.
 	canaryLabel = "postern.dev/canary"
-	// canaryAnnotation is on the configuration of the canaries. Its value is the name of the replica that applied the
-	// configuration last.
+	// canaryAnnotation marks the configuration of the canaries.
 	canaryAnnotation = "postern.dev/canary-of"
+	anyReplica       = "replicas"
 
 	// observeTime is how long an attempt waits for the API server to observe the canary webhook, observeInterval how often it
 	// asks.
 	observeTime     = 3 * time.Second
 	observeInterval = 200 * time.Millisecond
-	// abandonedTime is how long a canary stays that nobody changes and whose replica does not live, or has not joined.
+	// refusedTime is how long a replica that is not ready must be refused a canary before it goes on without.
+	refusedTime = 10 * time.Second
+	// abandonedTime is how long the configuration of the canaries stays if nobody changes it. A replica that needs it applies it
+	// again.
 	abandonedTime = 5 * time.Minute
 )
 
 var (
 	leases       = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	coreServices = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	pods         = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 	errNotObserved = errors.New("the API server has not observed the canary webhook yet")
 )
@@ -69,10 +74,16 @@ type canary struct {
 	called bool
 	// skipped is the reason that was logged last for which the canary could not be made.
 	skipped string
+	// refused is since when somebody refuses the canary.
+	refused time.Time
 }
 
 // noCanary is the reason for which a canary cannot be made. Whether the API server can call this replica is then not known.
-type noCanary struct{ reason error }
+type noCanary struct {
+	reason error
+	// mayPass is true if the reason may be gone in a moment.
+	mayPass bool
+}
 
 func (e *noCanary) Error() string { return e.reason.Error() }
 func (e *noCanary) Unwrap() error { return e.reason }
@@ -93,20 +104,28 @@ func (c *canary) await(ctx context.Context, fallback string) error {
 	attempt, cancel := context.WithTimeout(ctx, observeTime+2*c.registrar.deployment.Timeout)
 	defer cancel()
 	err := c.call(attempt, fallback)
-	if skipped, ok := errors.AsType[*noCanary](err); ok {
-		c.registrar.metrics.setCanarySkipped(true)
-		if c.skipped != skipped.Error() {
-			c.skipped = skipped.Error()
-			klog.FromContext(ctx).Info("Warning: it is not known whether the API server can call this replica", "reason", c.skipped)
+	skipped, ok := errors.AsType[*noCanary](err)
+	if !ok {
+		c.refused = time.Time{}
+		if err == nil {
+			c.called = true
+			c.registrar.metrics.setCanarySkipped(false)
+			klog.FromContext(ctx).Info("The API server called this replica")
 		}
-		return nil
+		return err
 	}
-	if err == nil {
-		c.called = true
-		c.registrar.metrics.setCanarySkipped(false)
-		klog.FromContext(ctx).Info("The API server called this replica")
+	if c.refused.IsZero() {
+		c.refused = time.Now()
 	}
-	return err
+	if skipped.mayPass && fallback == "" && time.Since(c.refused) < refusedTime {
+		return err
+	}
+	c.registrar.metrics.setCanarySkipped(true)
+	if c.skipped != skipped.Error() {
+		c.skipped = skipped.Error()
+		klog.FromContext(ctx).Info("Warning: it is not known whether the API server can call this replica", "reason", c.skipped)
+	}
+	return nil
 }
 
 func (c *canary) call(ctx context.Context, fallback string) error {
@@ -131,28 +150,54 @@ func (c *canary) call(ctx context.Context, fallback string) error {
 			break
 		}
 	}
-	if err != nil {
-		return err
+	// Others that need the configuration apply it again. What somebody made invalid is also made again.
+	if _, skipped := errors.AsType[*noCanary](err); err == nil || skipped || apierrors.IsInvalid(err) {
+		if left := remove(ctx, r.client, resources()[validatingKind], config.GetName(), metav1.DeleteOptions{}); left != nil {
+			klog.FromContext(ctx).Info("Could not remove the canary, which is harmless", "err", left)
+		}
 	}
-	return remove(ctx, r.client, resources()[validatingKind], config.GetName(), metav1.DeleteOptions{})
+	return err
 }
 
 // service returns the name of the Service for canaries.
 func (c *canary) service(ctx context.Context) (string, error) {
 	r := c.registrar
-	name := r.deployment.CanaryService()
-	_, err := r.client.Resource(coreServices).Namespace(r.deployment.Namespace).Get(ctx, name, metav1.GetOptions{})
+	d := r.deployment
+	service, err := r.client.Resource(coreServices).Namespace(d.Namespace).Get(ctx, d.CanaryService(), metav1.GetOptions{})
+	if err != nil {
+		err = fmt.Errorf("reading Service %s/%s: %w", d.Namespace, d.CanaryService(), err)
+		if forbidden := apierrors.IsForbidden(err); forbidden || apierrors.IsNotFound(err) {
+			err = &noCanary{err, forbidden}
+		}
+		return "", err
+	}
+	if err := c.selected(ctx, service); err != nil {
+		return "", err
+	}
+	valid, err := r.bundle.ValidFor(d.CanaryHost())
+	if err == nil && !valid {
+		err = &noCanary{fmt.Errorf("the serving certificate is not valid for %s", d.CanaryHost()), true}
+	}
+	return d.CanaryService(), err
+}
+
+// selected returns an error if a Service cannot lead to this replica: the manifest of the pod may be of an older version.
+func (c *canary) selected(ctx context.Context, service *unstructured.Unstructured) error {
+	r := c.registrar
+	selector, _, err := unstructured.NestedStringMap(service.Object, "spec", "selector")
+	if err != nil || len(selector) == 0 {
+		return nil //nolint:nilerr // Somebody else leads it to the replicas.
+	}
+	pod, err := r.client.Resource(pods).Namespace(r.deployment.Namespace).Get(ctx, r.replicas.Name(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return "", &noCanary{fmt.Errorf("reading Service %s/%s: %w", r.deployment.Namespace, name, err)}
+		return nil // It is not in a pod, or does not know of it.
 	case err != nil:
-		return "", fmt.Errorf("reading Service %s/%s: %w", r.deployment.Namespace, name, err)
+		return fmt.Errorf("reading the pod of this replica: %w", err)
+	case !labels.SelectorFromSet(selector).Matches(labels.Set(pod.GetLabels())):
+		return &noCanary{fmt.Errorf("pod %s lacks the labels that Service %s selects, %s", pod.GetName(), service.GetName(), labels.Set(selector)), false}
 	}
-	valid, err := r.bundle.ValidFor(r.deployment.CanaryHost())
-	if err == nil && !valid {
-		err = &noCanary{fmt.Errorf("the serving certificate is not valid for %s", r.deployment.CanaryHost())}
-	}
-	return name, err
+	return nil
 }
 
 // apply adds the webhook of this canary to the configuration. The field manager is the canary's own. The webhooks of other
@@ -164,7 +209,7 @@ func (c *canary) apply(ctx context.Context, config *unstructured.Unstructured) e
 		err = fmt.Errorf("applying %s %s: %w", validatingKind, config.GetName(), err)
 	}
 	if apierrors.IsForbidden(err) {
-		return &noCanary{err}
+		return &noCanary{err, true}
 	}
 	return err
 }
@@ -195,7 +240,7 @@ func (c *canary) config(ctx context.Context, service string) (*unstructured.Unst
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: validatingKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: canaryName, Annotations: map[string]string{canaryAnnotation: r.replicas.Name()},
+			Name: canaryName, Annotations: map[string]string{canaryAnnotation: anyReplica},
 		},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:         c.webhook(),
@@ -222,23 +267,23 @@ func (c *canary) config(ctx context.Context, service string) (*unstructured.Unst
 func (c *canary) request(ctx context.Context, service string, config *unstructured.Unstructured) error {
 	r := c.registrar
 	lease := &unstructured.Unstructured{Object: map[string]any{"apiVersion": leases.GroupVersion().String(), "kind": "Lease"}}
-	lease.SetName(canaryName + "-" + c.nonce())
+	lease.SetName(canaryName + "-" + c.replica())
 	lease.SetLabels(map[string]string{canaryLabel: c.nonce()})
 	admitted, err := r.client.Resource(leases).Namespace(r.deployment.Namespace).Create(ctx, lease, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err == nil && admitted.GetLabels()[canaryLabel] != c.nonce():
-		return &noCanary{fmt.Errorf("somebody removes the label %s from Leases", canaryLabel)}
+		return &noCanary{fmt.Errorf("somebody removes the label %s from Leases", canaryLabel), true}
 	case err == nil:
 		return errNotObserved
 	case strings.Contains(err.Error(), router.CanaryAnswer(lease.GetName())):
 		return nil
 	case strings.Contains(err.Error(), c.webhook()):
-		// The error may have the URL. Who sees /readyz or an Event must not learn the segment in it.
-		text := strings.ReplaceAll(err.Error(), calledPath(webhookList(config.Object)[0]), "/…"+r.CanaryPath+router.ValidatePath)
+		// The error may have the URL. Who sees /readyz or an Event must not learn the path in it.
+		text := strings.ReplaceAll(err.Error(), calledPath(webhookList(config.Object)[0]), "/…"+router.ValidatePath)
 		return fmt.Errorf("the API server cannot call this replica by Service %s: %s", service, text)
 	case isRefusal(err):
 		// A policy of somebody else came first, or the service account may not create Leases.
-		return &noCanary{fmt.Errorf("creating a Lease in a dry run: %w", err)}
+		return &noCanary{fmt.Errorf("creating a Lease in a dry run: %w", err), true}
 	}
 	return fmt.Errorf("asking the API server to call this replica: %w", err)
 }

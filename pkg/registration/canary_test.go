@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
@@ -38,6 +40,12 @@ func (c *cluster) answering(t *testing.T, answer func(webhook string, lease *uns
 		w := asMap(webhookList(config.Object)[len(webhookList(config.Object))-1])
 		return true, lease, answer(w["name"].(string), lease)
 	})
+	c.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := action.(clienttesting.PatchActionImpl); ok && patch.GetName() == canaryName && !strings.HasPrefix(patch.GetPatchOptions().FieldManager, "postern-canary-") {
+			t.Errorf("Got the field manager %q, want one for each replica", patch.GetPatchOptions().FieldManager)
+		}
+		return false, nil, nil
+	})
 	return asked
 }
 
@@ -54,6 +62,19 @@ func canaryService() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service"}}
 	u.SetName("postern-canary")
 	u.SetNamespace("postern-system")
+	return u
+}
+
+// podWith returns the pod of this replica with labels.
+func podWith(labels ...string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
+	u.SetName("us")
+	u.SetNamespace("postern-system")
+	all := map[string]string{}
+	for i := 0; i+1 < len(labels); i += 2 {
+		all[labels[i]] = labels[i+1]
+	}
+	u.SetLabels(all)
 	return u
 }
 
@@ -88,6 +109,13 @@ func TestCanary(t *testing.T) {
 		{"a webhook of somebody else does not answer", func(string, *unstructured.Unstructured) error {
 			return apierrors.NewInternalError(errors.New(`failed calling webhook "other.example.com"`))
 		}, "asking the API server to call this replica", ""},
+		{"conflict", func(string, *unstructured.Unstructured) error {
+			return apierrors.NewConflict(leases.GroupResource(), "x", nil)
+		}, "asking the API server to call this replica", ""},
+		{"no namespace", func(string, *unstructured.Unstructured) error {
+			return apierrors.NewNotFound(namespaces.GroupResource(), "x")
+		}, "asking the API server to call this replica", ""},
+		{"not authenticated", func(string, *unstructured.Unstructured) error { return apierrors.NewUnauthorized("who") }, "asking the API server to call this replica", ""},
 		{"busy", func(string, *unstructured.Unstructured) error { return apierrors.NewTooManyRequests("busy", 1) }, "asking the API server to call this replica", ""},
 		{"no API server", func(string, *unstructured.Unstructured) error { return errors.New("connection refused") }, "asking the API server to call this replica", ""},
 	} {
@@ -105,8 +133,8 @@ func TestCanary(t *testing.T) {
 					t.Errorf("Asked %d times, want to ask again only while the webhook is not observed", *asked)
 				}
 				isCalled := tt.want == "" && tt.skipped == ""
-				if left := c.registered(t, validatingKind, canaryName); (left == nil) != isCalled {
-					t.Errorf("Got the canary %v, want it removed once it was called", left)
+				if left := c.registered(t, validatingKind, canaryName); (left == nil) != (tt.want == "") {
+					t.Errorf("Got the canary %v, want it removed unless it is called again", left)
 				}
 				if r.canary.called != isCalled {
 					t.Errorf("Got called: %v, want %v", r.canary.called, isCalled)
@@ -142,7 +170,7 @@ func countSkipped(t *testing.T, r *Registrar) func() float64 {
 	}
 }
 
-// TestCanaryHidesTheSegment checks that the error of a call that failed does not have the secret segment of the paths.
+// TestCanaryHidesTheSegment checks that the error of a call that failed does not have the secret path.
 func TestCanaryHidesTheSegment(t *testing.T) {
 	c := newCluster(t, ourNamespace(), canaryService())
 	r := newRegistrar(t, c, nil)
@@ -157,7 +185,7 @@ func TestCanaryHidesTheSegment(t *testing.T) {
 		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: Post %q: dial tcp: i/o timeout", webhook, "https://postern-canary.postern-system.svc:443"+calledPath(w)+"?timeout=1s"))
 	})
 	err := r.Called(t.Context())
-	if err == nil || strings.Contains(err.Error(), segment) || !strings.Contains(err.Error(), ":443/…/canary/ournonce/validate?timeout=1s") {
+	if err == nil || strings.Contains(err.Error(), segment) || strings.Contains(err.Error(), "ournonce") || !strings.Contains(err.Error(), ":443/…/validate?timeout=1s") {
 		t.Errorf("Got %v, want the error of the call without the segment", err)
 	}
 }
@@ -197,6 +225,8 @@ func TestCanaryWithoutAService(t *testing.T) {
 			return true, nil, denied("services is forbidden")
 		})
 	}
+	selecting := canaryService()
+	selecting.Object["spec"] = map[string]any{"selector": map[string]any{"app": "postern", "canary": "true"}}
 	for _, tt := range []struct {
 		name    string
 		objects []runtime.Object
@@ -205,6 +235,7 @@ func TestCanaryWithoutAService(t *testing.T) {
 		want    string
 	}{
 		{"none", nil, func(*cluster) {}, "", `"postern-canary" not found`},
+		{"it selects others", []runtime.Object{selecting, podWith("app", "postern")}, func(*cluster) {}, "", "pod us lacks the labels that Service postern-canary selects, app=postern,canary=true"},
 		{"it must not be read", []runtime.Object{canaryService()}, forbidden, "", "services is forbidden"},
 		{"another certificate", []runtime.Object{canaryService()}, func(*cluster) {}, "postern-canary.postern-system.svc", "not valid for postern-canary.postern-system.svc"},
 	} {
@@ -219,6 +250,11 @@ func TestCanaryWithoutAService(t *testing.T) {
 				service, _, _ = unstructured.NestedString(asMap(w), "clientConfig", "service", "name")
 				return called(webhook, lease)
 			})
+			err := r.canary.await(t.Context(), "")
+			if mayPass := tt.name == "it must not be read" || tt.name == "another certificate"; (err != nil) != mayPass || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Not ready: got %v, want to wait for a moment: %v", err, mayPass)
+			}
+			r.canary.refused = time.Now().Add(-refusedTime)
 			if err := r.canary.await(t.Context(), ""); err != nil || *asked > 0 || !strings.Contains(r.canary.skipped, tt.want) {
 				t.Errorf("Not ready: got %v, asked %d times and skipped %q, want to go on because of %q", err, *asked, r.canary.skipped, tt.want)
 			}
@@ -227,6 +263,16 @@ func TestCanaryWithoutAService(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a Service that selects this pod", func(t *testing.T) {
+		for _, objects := range [][]runtime.Object{{podWith("app", "postern", "canary", "true", "more", "labels")}, {}} { // Without a pod, nothing is known.
+			c := newCluster(t, append(objects, ourNamespace(), selecting)...)
+			r := newRegistrar(t, c, nil)
+			c.answering(t, called)
+			if err := r.canary.await(t.Context(), ""); err != nil || !r.canary.called {
+				t.Errorf("Got %v and skipped %q, want to be called", err, r.canary.skipped)
+			}
+		}
+	})
 	t.Run("the API server is away", func(t *testing.T) {
 		c := newCluster(t, ourNamespace(), canaryService())
 		r := newRegistrar(t, c, nil)
@@ -323,6 +369,160 @@ func TestPrepareWaitsForTheCanary(t *testing.T) {
 			t.Errorf("Got %v and asked %d times, want not to ask", err, *asked)
 		}
 	})
+}
+
+// TestPrepareOfAnUninstalledPostern checks that a replica that the API server cannot call removes what an uninstall has left.
+func TestPrepareOfAnUninstalledPostern(t *testing.T) {
+	ns := ourNamespace()
+	c := newCluster(t, ns, canaryService())
+	mustSync(t, memberOf(t, c, "postern", 1, slower), c)
+	ns.SetAnnotations(map[string]string{UninstalledAnnotation: everyDeployment})
+	if err := c.Tracker().Update(namespaces, ns, ""); err != nil {
+		t.Fatal(err)
+	}
+	r := memberOf(t, c, "postern", 2, nil)
+	asked := c.answering(t, noRoute)
+	if err := r.Prepare(t.Context()); err != nil || *asked > 0 {
+		t.Errorf("Got %v and asked %d times, want not to wait", err, *asked)
+	}
+	mustSync(t, r, c)
+	if c.registered(t, mutatingKind, "postern-pods") != nil || c.registered(t, validatingKind, "postern-pods") != nil {
+		t.Error("Got configurations, want them removed")
+	}
+}
+
+// TestPrepareLooksAgain has another Deployment register while a replica waits for its canary.
+func TestPrepareLooksAgain(t *testing.T) {
+	c := newCluster(t, ourNamespace(), canaryService())
+	c.deploy(t, "postern", 2)
+	c.deploy(t, "other", 1)
+	mustSync(t, memberOf(t, c, "postern", 1, nil), c)
+	theirs, err := claim{Deployment: "other", UID: "other-uid", Revision: 1, Digest: "d"}.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := memberOf(t, c, "postern", 2, nil)
+	c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+		c.edit(t, func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{ClaimAnnotation: theirs}) })
+		return called(webhook, lease)
+	})
+	if err := r.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "registered by Deployment other") || len(r.fleet().calls) > 0 {
+		t.Errorf("Got %v and the announcements %v, want to stay away from the other Deployment", err, r.fleet().calls)
+	}
+}
+
+// TestLeaveAfterAnAttempt checks that a replica that may have a Lease says that it leaves, also if it then waits for its canary.
+func TestLeaveAfterAnAttempt(t *testing.T) {
+	c := newCluster(t, ourNamespace(), canaryService())
+	c.deploy(t, "postern", 3)
+	c.answering(t, noRoute)
+	r := memberOf(t, c, "postern", 2, nil)
+	r.fleet().err = errors.New("away")
+	if err := r.Prepare(t.Context()); err == nil {
+		t.Fatal("Got no error of Join")
+	}
+	r.fleet().err = nil
+	mustSync(t, memberOf(t, c, "postern", 3, nil), c)
+	if err := r.Prepare(t.Context()); err == nil {
+		t.Fatal("Got no error, want to wait")
+	}
+	if err := r.Leave(t.Context(), false); err != nil || !slices.Equal(r.fleet().calls, []string{"join", "leave"}) {
+		t.Errorf("Got %v and the announcements %v, want that the replica leaves", err, r.fleet().calls)
+	}
+}
+
+// TestCanaryWithTroubledConfiguration checks that the configuration is made again if others remove it or make it invalid, that
+// a failure to remove it does no harm, and that replicas that are refused do not grow it.
+func TestCanaryWithTroubledConfiguration(t *testing.T) {
+	t.Run("removed by others", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, ourNamespace(), canaryService())
+			r := newRegistrar(t, c, nil)
+			times := 0
+			c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+				if times++; times > 1 {
+					return called(webhook, lease)
+				}
+				return c.Tracker().Delete(resources()[validatingKind], "", canaryName) // It was not observed.
+			})
+			if err := r.Called(t.Context()); err != nil || times != 2 {
+				t.Errorf("Got %v after %d attempts", err, times)
+			}
+		})
+	})
+	t.Run("invalid", func(t *testing.T) {
+		c := newCluster(t, ourNamespace(), canaryService())
+		r := newRegistrar(t, c, nil)
+		c.answering(t, called)
+		broken := other(validatingKind, canaryName)
+		if err := c.Tracker().Create(resources()[validatingKind], broken, ""); err != nil {
+			t.Fatal(err)
+		}
+		c.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			_, err := c.Tracker().Get(resources()[validatingKind], "", canaryName)
+			if err == nil {
+				return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: validatingKind}, canaryName, nil)
+			}
+			return false, nil, nil
+		})
+		if err := r.Called(t.Context()); err == nil {
+			t.Fatal("Got no error")
+		}
+		if err := r.Called(t.Context()); err != nil {
+			t.Errorf("Got %v, want the configuration made again", err)
+		}
+	})
+	t.Run("not removed", func(t *testing.T) {
+		c := newCluster(t, ourNamespace(), canaryService())
+		r := newRegistrar(t, c, nil)
+		c.answering(t, called)
+		c.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, denied("cannot delete") })
+		if err := r.Called(t.Context()); err != nil || !r.canary.called {
+			t.Errorf("Got %v, want the call to count", err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		c := newCluster(t, ourNamespace(), canaryService())
+		c.answering(t, func(string, *unstructured.Unstructured) error { return denied("a policy") })
+		for _, name := range []string{"one", "two", "three"} {
+			r := newRegistrar(t, c, nil)
+			r.fleet().name = name
+			if err := r.Called(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if left := c.registered(t, validatingKind, canaryName); left != nil {
+				t.Errorf("Got %v left by replica %s", left, name)
+			}
+		}
+	})
+}
+
+// TestARefusalMayPass checks that a replica that is not ready does not go on because of one refusal, and does because of a lasting one.
+func TestARefusalMayPass(t *testing.T) {
+	for _, passes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, ourNamespace(), canaryService())
+			mustSync(t, memberOf(t, c, "postern", 1, slower), c)
+			r := memberOf(t, c, "postern", 2, nil)
+			attempts := 0
+			c.answering(t, func(webhook string, lease *unstructured.Unstructured) error {
+				if attempts++; passes && attempts == 3 {
+					return called(webhook, lease)
+				}
+				return denied("a policy")
+			})
+			start := time.Now()
+			for err := r.Prepare(t.Context()); err != nil; err = r.Prepare(t.Context()) {
+				if !strings.Contains(err.Error(), "a policy") || time.Since(start) > time.Minute {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+			if took := time.Since(start); r.canary.called != passes || passes != (took < refusedTime) {
+				t.Errorf("Got called: %v after %v, want %v", r.canary.called, took, passes)
+			}
+		})
+	}
 }
 
 // checkCanary checks that the last canary matches the dry-run request and nothing else.

@@ -92,12 +92,14 @@ type Registrar struct {
 	news    news
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
-	// apart is true while Prepare keeps this replica from taking part, so that the others do not know of it.
+	// apart is true while Prepare keeps this replica from taking part, and the others do not know of it.
 	apart   atomic.Bool
 	keptOut atomic.Pointer[error]
 	// unserved is when Prepare first found something registered that this replica neither serves nor may remove.
 	unserved time.Time
-	canary   *canary
+	// joined is true if Prepare has tried to tell the others of this replica.
+	joined bool
+	canary *canary
 
 	// mu is held during a sync. It guards the fields below.
 	mu sync.Mutex
@@ -174,9 +176,9 @@ func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 // Prepare tells the other replicas what this replica serves, and removes the
 // configurations of services that it does not serve. It is called before this
 // replica is ready: the API server sends requests to a ready replica, and the
-// replica would answer requests for these services with 404. A replica that would
-// change what is registered does nothing of this before the API server has called it,
-// so that a rollout to replicas that cannot be called stops at the first. While the
+// replica would answer requests for these services with 404. A replica unlike those
+// that have registered does nothing of this before the API server has called it, so
+// that a rollout to replicas that cannot be called stops at the first. While the
 // webhooks are those of another living Deployment, Prepare returns an error and tells
 // nobody.
 func (r *Registrar) Prepare(ctx context.Context) error {
@@ -184,30 +186,28 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 	if err := r.replicas.Locate(ctx); err != nil {
 		return err
 	}
-	configs, err := r.deployment.listManaged(ctx, r.client)
+	configs, err := r.survey(ctx)
 	if err != nil {
-		return err
-	}
-	v, err := r.fence.look(ctx, r.replicas.View(), all(configs))
-	if err != nil {
-		return err
-	}
-	if err := v.refusal(selfOf(r.replicas.View())); err != nil {
-		r.apart.Store(true)
 		return err
 	}
 	if r.deployment.URL == "" && !isInForce(all(configs), selfOf(r.replicas.View())) {
-		r.apart.Store(true)
-		if err := r.canary.await(ctx, ""); err != nil {
+		if err := r.awaitCall(ctx); err != nil {
+			r.apart.Store(!r.joined)
+			return err
+		}
+		// It may have taken long.
+		if configs, err = r.survey(ctx); err != nil {
 			return err
 		}
 	}
 	r.apart.Store(false)
+	r.joined = true
 	if err := r.replicas.Join(ctx); err != nil {
 		return err
 	}
 	// Now the Leases of the others are known.
-	if v, err = r.fence.look(ctx, r.replicas.View(), all(configs)); err != nil {
+	v, err := r.fence.look(ctx, r.replicas.View(), all(configs))
+	if err != nil {
 		return err
 	}
 	for kind := range configs {
@@ -229,6 +229,36 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 		klog.FromContext(ctx).Error(err, "Serving the rest")
 	}
 	return r.introduce(ctx)
+}
+
+// survey returns what is registered, unless this replica must not disturb those that registered it.
+func (r *Registrar) survey(ctx context.Context) (map[string][]*unstructured.Unstructured, error) {
+	configs, err := r.deployment.listManaged(ctx, r.client)
+	if err != nil {
+		return nil, err
+	}
+	view := r.replicas.View()
+	v, err := r.fence.look(ctx, view, all(configs))
+	if err != nil {
+		return nil, err
+	}
+	if err := v.refusal(selfOf(view)); err != nil {
+		r.apart.Store(!r.joined)
+		return nil, err
+	}
+	return configs, nil
+}
+
+// awaitCall returns nil once the API server has called this replica by the Service for canaries. Where nothing may be registered,
+// the replica need not be called to remove everything.
+func (r *Registrar) awaitCall(ctx context.Context) error {
+	r.mu.Lock()
+	_, refusal, err := r.standing(ctx)
+	r.mu.Unlock()
+	if err != nil || refusal != nil {
+		return err
+	}
+	return r.canary.await(ctx, "")
 }
 
 // Run registers the services as soon as probe succeeds, and keeps them registered
@@ -455,7 +485,7 @@ func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, 
 	stale := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
 		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil && r.isStale(u, view) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil && r.isStale(u) {
 				stale[kind] = append(stale[kind], u)
 			}
 		}

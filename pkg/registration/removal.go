@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -99,17 +98,16 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	return err
 }
 
-// isStale reports whether a configuration that is not desired must be removed. The canary of a replica that lives stays. One that
-// is starting is not among those, so the canary must have been the same for a while.
-func (r *Registrar) isStale(u *unstructured.Unstructured, view rollout.View) bool {
-	name, canary := u.GetAnnotations()[canaryAnnotation]
-	if !canary {
+// isStale reports whether a configuration that is not desired must be removed. Replicas of which nobody knows yet may need the
+// canaries.
+func (r *Registrar) isStale(u *unstructured.Unstructured) bool {
+	if !isCanary(u) {
 		return true
 	}
 	if seen := (version{u.GetUID(), u.GetResourceVersion()}); r.lastCanary != seen || r.canarySince.IsZero() {
 		r.lastCanary, r.canarySince = seen, time.Now()
 	}
-	return name != r.replicas.Name() && !view.Lives(name) && time.Since(r.canarySince) >= abandonedTime
+	return time.Since(r.canarySince) >= abandonedTime
 }
 
 // version is one state of an object.

@@ -178,49 +178,38 @@ func TestUninstallOfADeployment(t *testing.T) {
 
 // TestStaleConfigurations checks that the leader removes what no living replica stands behind.
 func TestStaleConfigurations(t *testing.T) {
-	for _, tt := range []struct {
-		canary string
-		stale  bool
-	}{{"us", false}, {"dead or starting", true}, {"living", false}} {
-		t.Run(tt.canary, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				canary := other(validatingKind, canaryName)
-				canary.SetAnnotations(map[string]string{canaryAnnotation: tt.canary})
-				c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
-				r := newRegistrar(t, c, nil)
-				r.fleet().set(yields)
-				mustSync(t, r, c)
-				if got := deletions(c); len(got) != 0 {
-					t.Fatalf("A replica of a lower rank deleted %v", got)
-				}
-				r.fleet().set(func(v *rollout.View) { v.Leads, v.Higher, v.Living = true, nil, []string{"living"} })
-				want := []string{"postern-old", "postern-old"}
-				check := func(when string) {
-					t.Helper()
-					mustSync(t, r, c)
-					if got := deletions(c); !slices.Equal(got, want) {
-						t.Errorf("%s: deleted %v, want %v", when, got, want)
-					}
-				}
-				check("At once")
-				time.Sleep(abandonedTime - time.Second)
-				check("Before a starting replica has had its time")
-				changed := c.registered(t, validatingKind, canaryName).DeepCopy()
-				changed.SetResourceVersion("2") // As if a replica had started again.
-				if err := c.Tracker().Update(resources()[validatingKind], changed, ""); err != nil {
-					t.Fatal(err)
-				}
-				check("Changed")
-				time.Sleep(abandonedTime - time.Second)
-				check("Before the other replica has had its time")
-				time.Sleep(time.Second)
-				if tt.stale {
-					want = append([]string{canaryName}, want...)
-				}
-				check("Later")
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		canary := other(validatingKind, canaryName)
+		canary.SetAnnotations(map[string]string{canaryAnnotation: anyReplica})
+		c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
+		r := newRegistrar(t, c, nil)
+		r.fleet().set(yields)
+		mustSync(t, r, c)
+		if got := deletions(c); len(got) != 0 {
+			t.Fatalf("A replica of a lower rank deleted %v", got)
+		}
+		r.fleet().set(alone)
+		check := func(when string, want ...string) {
+			t.Helper()
+			mustSync(t, r, c)
+			if got := deletions(c); !slices.Equal(got, want) {
+				t.Errorf("%s: deleted %v, want %v", when, got, want)
+			}
+		}
+		check("At once", "postern-old", "postern-old")
+		time.Sleep(abandonedTime - time.Second)
+		check("Before a starting replica has had its time", "postern-old", "postern-old")
+		changed := c.registered(t, validatingKind, canaryName).DeepCopy()
+		changed.SetResourceVersion("2") // As if a replica had started again.
+		if err := c.Tracker().Update(resources()[validatingKind], changed, ""); err != nil {
+			t.Fatal(err)
+		}
+		check("Changed", "postern-old", "postern-old")
+		time.Sleep(abandonedTime - time.Second)
+		check("Before the other replica has had its time", "postern-old", "postern-old")
+		time.Sleep(time.Second)
+		check("Later", canaryName, "postern-old", "postern-old")
+	})
 }
 
 // TestPrepareRemovesWhatIsNotServed checks that a replica that becomes ready answers nothing with 404. What it serves

@@ -149,9 +149,9 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Serves reports whether there is a service at a path. Only who has read the registered paths knows such a path, if the
+// Serves reports whether there is a service at a path. The canary is none. Only who has read the registered paths knows such a path, if the
 // router has keys.
 func (r *Router) Serves(path string) bool {
-	path, known := r.servicePath(path)
-	return known && r.halves[path] != nil
+	service, known := r.servicePath(path)
+	return known && r.halves[service] != nil && !r.IsCanary(path)
 }

@@ -102,6 +102,7 @@ func (p *process) prepareRegistration(ctx context.Context, replicas *rollout.Rep
 			return false
 		}
 		prepared.because(err)
+		klog.FromContext(ctx).V(2).Info("Not ready yet", "err", err)
 		now := time.Now()
 		quiet := prepareReminder
 		if err.Error() != last {

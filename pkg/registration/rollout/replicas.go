@@ -129,9 +129,6 @@ func (v View) AllServe(path string) bool { return slices.Contains(v.Serves, path
 // they run are taken to run it.
 func (v View) AllRun(plugin string) bool { return !slices.Contains(v.Lacking, plugin) }
 
-// Lives reports whether the replica with the name, which is not this replica, is alive.
-func (v View) Lives(name string) bool { return slices.Contains(v.Living, name) }
-
 func (v View) equal(o View) bool {
 	return v.Self == o.Self && v.Leads == o.Leads && v.Leader == o.Leader && slices.Equal(v.Higher, o.Higher) && slices.Equal(v.Later, o.Later) &&
 		slices.Equal(v.Living, o.Living) && slices.Equal(v.Staying, o.Staying) && slices.Equal(v.Serves, o.Serves) && slices.Equal(v.Lacking, o.Lacking)
