@@ -296,22 +296,24 @@ func TestCanaryWithoutAService(t *testing.T) {
 func TestPrepareWaitsForTheCanary(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// before returns who has registered, or nil.
-		before func(*testing.T, *cluster) *Registrar
-		waits  bool
+		// deployment, revision and change are those of the replica that has registered, if revision is not negative.
+		deployment string
+		revision   int64
+		change     func(*Deployment, *router.AdmissionService)
+		waits      bool
 	}{
-		{"first install", func(*testing.T, *cluster) *Registrar { return nil }, false},
-		{"restart", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 2, nil) }, false},
-		{"other webhooks", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 2, slower) }, true},
-		{"rollout with the same webhooks", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 1, nil) }, true},
-		{"restart in a rollout", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "postern", 3, nil) }, true},
-		{"a process", func(t *testing.T, c *cluster) *Registrar { return memberOf(t, c, "", 0, nil) }, true},
+		{"first install", "", -1, nil, false},
+		{"restart", "postern", 2, nil, false},
+		{"other webhooks", "postern", 2, slower, true},
+		{"rollout with the same webhooks", "postern", 1, nil, true},
+		{"restart in a rollout", "postern", 3, nil, true},
+		{"a process", "", 0, nil, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace(), canaryService())
 			c.deploy(t, "postern", 3)
-			if old := tt.before(t, c); old != nil {
-				mustSync(t, old, c)
+			if tt.revision >= 0 {
+				mustSync(t, memberOf(t, c, tt.deployment, tt.revision, tt.change), c)
 				stale := other(mutatingKind, "postern-removed")
 				service := map[string]any{"namespace": "postern-system", "name": "postern", "path": "/removed/mutate"}
 				stale.Object["webhooks"] = []any{map[string]any{"name": "w.postern.dev", "clientConfig": map[string]any{"service": service}}}

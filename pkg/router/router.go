@@ -149,8 +149,8 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Serves reports whether there is a service at a path. The canary is none. Only who has read the registered paths knows such a path, if the
-// router has keys.
+// Serves reports whether there is a service at a path, which the canary is not. Only who has read the registered paths knows such
+// a path, if the router has keys.
 func (r *Router) Serves(path string) bool {
 	service, known := r.servicePath(path)
 	return known && r.halves[service] != nil && !r.IsCanary(path)
