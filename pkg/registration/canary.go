@@ -27,17 +27,18 @@ import (
 const (
 	canaryWebhook = "canary.postern.dev"
 	canaryName    = "postern-canary"
-	// canaryLabel is on the object that the canary webhook is called for. Its value is unique for each process.
+	// canaryLabel is on the Lease that the canary webhook is called for, with a value that is unique for each process. On a pod it
+	// says that the process in it has a canary of its own.
 	canaryLabel = "postern.dev/canary"
-	// canaryAnnotation marks the configuration of the canaries.
+	// canaryAnnotation marks the configuration of the canaries, also for replicas of earlier versions.
 	canaryAnnotation = "postern.dev/canary-of"
-	anyReplica       = "replicas"
 
 	// observeTime is how long an attempt waits for the API server to observe the canary webhook, observeInterval how often it
 	// asks.
 	observeTime     = 3 * time.Second
 	observeInterval = 200 * time.Millisecond
-	// refusedTime is how long a replica that is not ready must be refused a canary before it goes on without.
+	// refusedTime is how long a canary must be impossible, for a reason that may be gone in a moment, before the replica goes on
+	// without.
 	refusedTime = 10 * time.Second
 	// abandonedTime is how long the configuration of the canaries stays if nobody changes it. A replica that needs it applies it
 	// again.
@@ -72,24 +73,23 @@ type canary struct {
 	registrar *Registrar
 	// called is true if the API server called this process.
 	called bool
-	// skipped is the reason that was logged last for which the canary could not be made.
-	skipped string
-	// refused is since when somebody refuses the canary.
-	refused time.Time
+	// impossible is when the attempts began of which none could be made. logged is the reason that was logged last.
+	impossible time.Time
+	logged     string
 }
 
 // noCanary is the reason for which a canary cannot be made. Whether the API server can call this replica is then not known.
 type noCanary struct {
 	reason error
-	// mayPass is true if the reason may be gone in a moment.
-	mayPass bool
+	// transient is true if the reason may be gone in a moment.
+	transient bool
 }
 
 func (e *noCanary) Error() string { return e.reason.Error() }
 func (e *noCanary) Unwrap() error { return e.reason }
 
-// Called returns nil once the API server has called this process. It also returns nil if no canary can be made, and then says so
-// in the log and in a metric: a cluster may have no Service for canaries, or policies that refuse them.
+// Called returns nil once the API server has called this process, which is ready. It also returns nil if no canary can be made,
+// and then says so in the log and in a metric: somebody may refuse it.
 func (r *Registrar) Called(ctx context.Context) error {
 	// Where there is no Service for canaries, a replica that is ready can be called by the Service of the webhooks.
 	return r.canary.await(ctx, r.deployment.Service)
@@ -104,35 +104,39 @@ func (c *canary) await(ctx context.Context, fallback string) error {
 	attempt, cancel := context.WithTimeout(ctx, observeTime+2*c.registrar.deployment.Timeout)
 	defer cancel()
 	err := c.call(attempt, fallback)
-	skipped, ok := errors.AsType[*noCanary](err)
+	without, ok := errors.AsType[*noCanary](err)
 	if !ok {
-		c.refused = time.Time{}
+		c.impossible = time.Time{}
 		if err == nil {
 			c.called = true
-			c.registrar.metrics.setCanarySkipped(false)
 			klog.FromContext(ctx).Info("The API server called this replica")
 		}
 		return err
 	}
-	if c.refused.IsZero() {
-		c.refused = time.Now()
+	if c.impossible.IsZero() {
+		c.impossible = time.Now()
 	}
-	if skipped.mayPass && fallback == "" && time.Since(c.refused) < refusedTime {
+	if without.transient && time.Since(c.impossible) < refusedTime {
 		return err
 	}
-	c.registrar.metrics.setCanarySkipped(true)
-	if c.skipped != skipped.Error() {
-		c.skipped = skipped.Error()
-		klog.FromContext(ctx).Info("Warning: it is not known whether the API server can call this replica", "reason", c.skipped)
-	}
+	c.skip(ctx, without)
 	return nil
+}
+
+// skip says that a rollout does not wait for the canary.
+func (c *canary) skip(ctx context.Context, reason *noCanary) {
+	c.registrar.metrics.setCanarySkipped(true)
+	if c.logged != reason.Error() {
+		c.logged = reason.Error()
+		klog.FromContext(ctx).Info("Warning: it is not known whether the API server can call a replica before it is ready", "reason", c.logged)
+	}
 }
 
 func (c *canary) call(ctx context.Context, fallback string) error {
 	r := c.registrar
 	service, err := c.service(ctx)
 	if without, ok := errors.AsType[*noCanary](err); ok && fallback != "" {
-		klog.FromContext(ctx).V(2).Info("Calling the canary by the Service of the webhooks", "reason", without.Error())
+		c.skip(ctx, without)
 		service, err = fallback, nil
 	}
 	if err != nil {
@@ -143,15 +147,20 @@ func (c *canary) call(ctx context.Context, fallback string) error {
 		return err
 	}
 	for start := time.Now(); ; sleep(ctx, observeInterval) {
-		if err = c.apply(ctx, config); err == nil {
+		if err = c.apply(ctx, config); apierrors.IsForbidden(err) {
+			return &noCanary{err, true}
+		} else if err == nil {
 			err = c.request(ctx, service, config)
 		}
 		if !errors.Is(err, errNotObserved) || time.Since(start) >= observeTime || ctx.Err() != nil {
 			break
 		}
 	}
+	if err == nil && service == r.deployment.CanaryService() {
+		r.metrics.setCanarySkipped(false)
+	}
 	// Others that need the configuration apply it again. What somebody made invalid is also made again.
-	if _, skipped := errors.AsType[*noCanary](err); err == nil || skipped || apierrors.IsInvalid(err) {
+	if _, without := errors.AsType[*noCanary](err); err == nil || without || apierrors.IsInvalid(err) {
 		if left := remove(ctx, r.client, resources()[validatingKind], config.GetName(), metav1.DeleteOptions{}); left != nil {
 			klog.FromContext(ctx).Info("Could not remove the canary, which is harmless", "err", left)
 		}
@@ -206,12 +215,9 @@ func (c *canary) apply(ctx context.Context, config *unstructured.Unstructured) e
 	_, err := c.registrar.client.Resource(resources()[validatingKind]).Apply(ctx, config.GetName(), config,
 		metav1.ApplyOptions{FieldManager: FieldManager + "-canary-" + c.replica(), Force: true})
 	if err != nil {
-		err = fmt.Errorf("applying %s %s: %w", validatingKind, config.GetName(), err)
+		return fmt.Errorf("applying %s %s: %w", validatingKind, config.GetName(), err)
 	}
-	if apierrors.IsForbidden(err) {
-		return &noCanary{err, true}
-	}
-	return err
+	return nil
 }
 
 // replica returns what the canary of this replica is called, however often the replica restarts. The configuration of the
@@ -240,7 +246,7 @@ func (c *canary) config(ctx context.Context, service string) (*unstructured.Unst
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: validatingKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: canaryName, Annotations: map[string]string{canaryAnnotation: anyReplica},
+			Name: canaryName, Annotations: map[string]string{canaryAnnotation: "true"},
 		},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:         c.webhook(),
@@ -280,7 +286,7 @@ func (c *canary) request(ctx context.Context, service string, config *unstructur
 	case strings.Contains(err.Error(), c.webhook()):
 		// The error may have the URL. Who sees /readyz or an Event must not learn the path in it.
 		text := strings.ReplaceAll(err.Error(), calledPath(webhookList(config.Object)[0]), "/…"+router.ValidatePath)
-		return fmt.Errorf("the API server cannot call this replica by Service %s: %s", service, text)
+		return fmt.Errorf("the API server has not reached this replica by Service %s: %s", service, text)
 	case isRefusal(err):
 		// A policy of somebody else came first, or the service account may not create Leases.
 		return &noCanary{fmt.Errorf("creating a Lease in a dry run: %w", err), true}

@@ -300,7 +300,7 @@ func alone(v *rollout.View) {
 	v.Leads, v.Leader, v.Higher, v.Later, v.Living = true, "us", nil, nil, nil
 }
 
-// newRegistrar returns a registrar that the API server can call.
+// newRegistrar returns a registrar that the API server can call and that the others know.
 func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.AdmissionService)) *Registrar {
 	t.Helper()
 	d, s := Deployment{Namespace: "postern-system", Service: "postern", Port: 443, Timeout: time.Second}, bareService()
@@ -313,6 +313,7 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 	}
 	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
 	r.reached, r.noticeTime, r.CanaryPath = true, 0, "/canary/ournonce"
+	r.joined.Store(true)
 	r.fleet().set(func(v *rollout.View) { v.Self.Digest = digest })
 	return r
 }

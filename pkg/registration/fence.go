@@ -278,7 +278,7 @@ func byLease(view rollout.View) rank {
 	return higher
 }
 
-// isInForce reports whether everything that is registered was registered by replicas with a claim, or nothing is.
+// isInForce reports whether everything that is registered has the claim own, or nothing is registered.
 func isInForce(configs []*unstructured.Unstructured, own claim) bool {
 	return !slices.ContainsFunc(configs, func(u *unstructured.Unstructured) bool {
 		c, _ := claimOf(u)

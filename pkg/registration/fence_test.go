@@ -348,6 +348,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 			registry := metrics.NewKubeRegistry()
 			other.metrics = NewMetrics(registry)
 			other.services = nil
+			other.joined.Store(false)
 			if err := other.Prepare(t.Context()); err == nil || err.Error() != tt.want {
 				t.Errorf("Got the error %v, want %s", err, tt.want)
 			}

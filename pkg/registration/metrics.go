@@ -22,7 +22,7 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		}, nil),
 		skipped: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace: "postern", Name: "canary_skipped", StabilityLevel: metrics.ALPHA,
-			Help: "1 if this replica went on although nobody could try whether the API server can call it, else 0.",
+			Help: "1 if a rollout does not wait until the API server has called a new replica, as seen by this replica, else 0.",
 		}, nil),
 	}
 	registry.MustRegister(m.registered, m.failures, m.skipped)

@@ -81,11 +81,12 @@ func TestNewsOfARefusal(t *testing.T) {
 	}
 }
 
-// TestNewsWithoutCanaries checks that the removal of a dead replica's canary is not reported.
+// TestNewsWithoutCanaries checks that the removal of an abandoned canary is not reported.
 func TestNewsWithoutCanaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		canary := other(validatingKind, "postern-canary-dead")
-		canary.SetAnnotations(map[string]string{canaryAnnotation: "dead"})
+		canary := other(validatingKind, canaryName)
+		canary.SetAnnotations(map[string]string{canaryAnnotation: "true"})
+		canary.SetResourceVersion("1")
 		c := newCluster(t, ourNamespace(), canary)
 		r := newRegistrar(t, c, nil)
 		var reasons []string
@@ -93,7 +94,7 @@ func TestNewsWithoutCanaries(t *testing.T) {
 		mustSync(t, r, c)
 		time.Sleep(abandonedTime)
 		mustSync(t, r, c)
-		if c.registered(t, validatingKind, "postern-canary-dead") != nil || !slices.Equal(reasons, []string{EventRegistered}) {
+		if c.registered(t, validatingKind, canaryName) != nil || !slices.Equal(reasons, []string{EventRegistered}) {
 			t.Errorf("Got the Events %v, want the canary removed and only what was registered reported", reasons)
 		}
 	})

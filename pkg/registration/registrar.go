@@ -92,14 +92,12 @@ type Registrar struct {
 	news    news
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
-	// apart is true while Prepare keeps this replica from taking part, and the others do not know of it.
-	apart   atomic.Bool
+	// joined is true if Prepare has tried to tell the others of this replica.
+	joined  atomic.Bool
 	keptOut atomic.Pointer[error]
 	// unserved is when Prepare first found something registered that this replica neither serves nor may remove.
 	unserved time.Time
-	// joined is true if Prepare has tried to tell the others of this replica.
-	joined bool
-	canary *canary
+	canary   *canary
 
 	// mu is held during a sync. It guards the fields below.
 	mu sync.Mutex
@@ -121,8 +119,8 @@ type Registrar struct {
 	registeredKey string
 	// surplus holds the CAs that stay registered for a while.
 	surplus surplus
-	// lastCanary is the configuration of the canaries that was seen last, and canarySince is since when.
-	lastCanary  version
+	// lastCanary is the resource version of the canaries' configuration at the last sync, and canarySince when it was first seen.
+	lastCanary  string
 	canarySince time.Time
 	// repairs tells repairs from changes, and bounds them.
 	repairs repairs
@@ -192,7 +190,6 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 	}
 	if r.deployment.URL == "" && !isInForce(all(configs), selfOf(r.replicas.View())) {
 		if err := r.awaitCall(ctx); err != nil {
-			r.apart.Store(!r.joined)
 			return err
 		}
 		// It may have taken long.
@@ -200,8 +197,7 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	r.apart.Store(false)
-	r.joined = true
+	r.joined.Store(true)
 	if err := r.replicas.Join(ctx); err != nil {
 		return err
 	}
@@ -242,11 +238,7 @@ func (r *Registrar) survey(ctx context.Context) (map[string][]*unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
-	if err := v.refusal(selfOf(view)); err != nil {
-		r.apart.Store(!r.joined)
-		return nil, err
-	}
-	return configs, nil
+	return configs, v.refusal(selfOf(view))
 }
 
 // awaitCall returns nil once the API server has called this replica by the Service for canaries. Where nothing may be registered,

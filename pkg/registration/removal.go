@@ -104,16 +104,10 @@ func (r *Registrar) isStale(u *unstructured.Unstructured) bool {
 	if !isCanary(u) {
 		return true
 	}
-	if seen := (version{u.GetUID(), u.GetResourceVersion()}); r.lastCanary != seen || r.canarySince.IsZero() {
-		r.lastCanary, r.canarySince = seen, time.Now()
+	if v := u.GetResourceVersion(); r.lastCanary != v {
+		r.lastCanary, r.canarySince = v, time.Now()
 	}
 	return time.Since(r.canarySince) >= abandonedTime
-}
-
-// version is one state of an object.
-type version struct {
-	uid     types.UID
-	version string
 }
 
 // inOrderOfRemoval calls remove for all configurations, the validating ones first: without its mutating half, a service
@@ -147,7 +141,7 @@ func (r *Registrar) remove(ctx context.Context, kind string, u *unstructured.Uns
 	if err == nil {
 		klog.FromContext(ctx).Info("Deregistered", "kind", kind, "name", name)
 		r.metrics.forget(kind, name)
-		if _, canary := u.GetAnnotations()[canaryAnnotation]; !canary {
+		if !isCanary(u) {
 			r.news.add(EventDeregistered, kind, name)
 		}
 	}
@@ -198,8 +192,8 @@ func calledPath(webhook any) string {
 // configuration, so that nothing calls Postern when this replica has ended.
 func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	r.leaving.Store(true)
-	if r.apart.Load() {
-		return nil // The others do not know of this replica.
+	if !r.joined.Load() {
+		return nil // Nobody knows of this replica, and it knows of nobody.
 	}
 	if err := r.replicas.Leave(ctx); err != nil || !deregister {
 		return err

@@ -180,7 +180,8 @@ func TestUninstallOfADeployment(t *testing.T) {
 func TestStaleConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		canary := other(validatingKind, canaryName)
-		canary.SetAnnotations(map[string]string{canaryAnnotation: anyReplica})
+		canary.SetAnnotations(map[string]string{canaryAnnotation: "true"})
+		canary.SetResourceVersion("1")
 		c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
 		r := newRegistrar(t, c, nil)
 		r.fleet().set(yields)
@@ -222,7 +223,7 @@ func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 		return u
 	}
 	canary := calls(canaryName, "/0123/canary/x/validate")
-	canary.SetAnnotations(map[string]string{canaryAnnotation: "other"})
+	canary.SetAnnotations(map[string]string{canaryAnnotation: "true"})
 	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), canary)
 	r := newRegistrar(t, c, nil)
 	if err := r.Prepare(t.Context()); err != nil {

@@ -10,18 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// canaryService is the name of the canary among the services.
+// canaryService is the name of the canary among the services. The paths of all canaries are below it.
 const canaryService = "/canary"
+
+// isCanary reports whether the path of a service is that of a canary, of this router or another.
+func isCanary(path string) bool { return strings.HasPrefix(path, canaryService+"/") }
 
 // CanaryPath returns the path of this router's canary, which no other router has. Its validating half denies every request
 // with CanaryAnswer, which shows that the API server can call this process.
 func (r *Router) CanaryPath() string { return r.canary }
-
-// IsCanary reports whether a path is that of a canary, of this or of another router.
-func (r *Router) IsCanary(path string) bool {
-	path, known := r.servicePath(path)
-	return known && strings.HasPrefix(path, canaryService+"/")
-}
 
 // CanaryAnswer returns the message with which the canary denies a request for an object with the name.
 func CanaryAnswer(name string) string { return "Postern was called for " + name }

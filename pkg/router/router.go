@@ -66,7 +66,7 @@ func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, e
 		if err := s.check(); err != nil {
 			return nil, err
 		}
-		if paths[s.Path] || strings.HasPrefix(s.Path, canaryService+"/") {
+		if paths[s.Path] || isCanary(s.Path) {
 			return nil, fmt.Errorf("service %s: the path is taken", s.Path)
 		}
 		paths[s.Path] = true
@@ -140,11 +140,11 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch h := r.halves[path]; {
 	case known && h != nil:
 		h.ServeHTTP(w, req)
-	case known && strings.HasPrefix(path, canaryService+"/"):
+	case known && isCanary(path):
 		passOn(w)
 	default:
-		// The next call may reach a replica that serves the path. The path is not in the answer: it may hold the segment.
-		w.Header().Set("Connection", "close")
+		w.Header().Set("Connection", "close") // The next call may reach a replica that serves the path.
+		// The path is not in the answer: it may hold the segment.
 		http.Error(w, "no admission service at this path", http.StatusNotFound)
 	}
 }
@@ -152,6 +152,6 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // Serves reports whether there is a service at a path, which the canary is not. Only who has read the registered paths knows such
 // a path, if the router has keys.
 func (r *Router) Serves(path string) bool {
-	service, known := r.servicePath(path)
-	return known && r.halves[service] != nil && !r.IsCanary(path)
+	path, known := r.servicePath(path)
+	return known && r.halves[path] != nil && !isCanary(path)
 }

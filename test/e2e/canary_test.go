@@ -43,7 +43,7 @@ func TestReplicaThatCannotBeCalled(t *testing.T) {
 	o = behind(proxy, revised(t, c, d, 2))
 	o.Service, o.Plugins = true, []string{"PodNodeSelector"}
 	second := c.LaunchPostern(t, o)
-	const why = "the API server cannot call this replica by Service postern-canary"
+	const why = "the API server has not reached this replica by Service postern-canary"
 	e2e.Eventually(t, settleBound, "the replica says why it is not ready", func(ctx context.Context) error {
 		if got := second.Readyz(ctx); !strings.Contains(got, why) {
 			return fmt.Errorf("got %s", got)

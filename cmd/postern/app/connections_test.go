@@ -127,7 +127,7 @@ func drainUnderLoad(t *testing.T, wait time.Duration) (answered, lost int64) {
 	t.Helper()
 	h := &health{}
 	o := &options{shutdownDelay: 20 * time.Millisecond, shutdownConnections: wait}
-	srv, conns := serveOn(t, secure.Limits{}, o.secureHandler(h, isCanary, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	srv, conns := serveOn(t, secure.Limits{}, o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		_, _ = io.WriteString(w, "done")
 	})))

@@ -57,7 +57,7 @@ func TestDrain(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	o := &options{shutdownDelay: 3 * time.Second, shutdownConnections: time.Second}
 	h := &health{}
-	srv := secure.NewServer(t.Context(), o.secureHandler(h, isCanary, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	srv := secure.NewServer(t.Context(), o.secureHandler(h, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/slow" {
 			close(started)
 			<-release

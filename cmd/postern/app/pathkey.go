@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,11 +40,7 @@ func (b bundle) ValidFor(host string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("serving certificate: %w", err)
 	}
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		return false, fmt.Errorf("serving certificate: %w", err)
-	}
-	return leaf.VerifyHostname(host) == nil, nil
+	return cert.Leaf.VerifyHostname(host) == nil, nil
 }
 
 // pathKeys returns the keys of Postern's own CAs, or the shared key of the replicas

@@ -19,7 +19,7 @@ const (
 	// podNameVariable is the environment variable with the name of the pod.
 	podNameVariable = "POD_NAME"
 	// preparePatience is how long the preparation may fail before that is reported: the API server needs some seconds to learn
-	// the address of a new pod. The same reason is reported every prepareReminder, others every prepareNews.
+	// the address of a new pod. The same reason is reported every prepareReminder, another one at most every prepareNews.
 	preparePatience = 10 * time.Second
 	prepareReminder = 5 * time.Minute
 	prepareNews     = 30 * time.Second

@@ -130,7 +130,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	secureLimits, healthLimits := secure.LimitsFor(secure.OpenFiles(), p.maxConnections)
 	conns := secure.NewConnections(port, secureLimits, klog.FromContext(ctx))
 	p.measure(conns)
-	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, p.router.IsCanary, secure.Callers(p.router.Serves, p.router))), p.certs.GetCertificate)
+	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, secure.Callers(p.router.Serves, p.router))), p.certs.GetCertificate)
 	if err != nil {
 		return err
 	}

@@ -59,9 +59,8 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 }
 
 // secureHandler serves health and the webhooks. If there is a client CA, the webhooks
-// accept only callers with a certificate that it signed. The canary accepts all: it decides nothing, and the API server has
-// no certificate for the Service of the canaries.
-func (o *options) secureHandler(h *health, isCanary func(path string) bool, webhooks http.Handler) http.Handler {
+// accept only callers with a certificate that it signed.
+func (o *options) secureHandler(h *health, webhooks http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	h.register(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -74,8 +73,6 @@ func (o *options) secureHandler(h *health, isCanary func(path string) bool, webh
 		switch {
 		case req.URL.Path == "/livez" || req.URL.Path == "/readyz":
 			mux.ServeHTTP(w, req)
-		case isCanary(req.URL.Path):
-			webhooks.ServeHTTP(w, req)
 		case o.clientCA != "" && (req.TLS == nil || len(req.TLS.PeerCertificates) == 0):
 			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
 		case o.clientCA != "" && !secure.HasName(req.TLS, o.clientNames):

@@ -98,7 +98,7 @@ func listenTLS(t *testing.T, o *options, server *authority) string {
 func serveTLS(t *testing.T, o *options, server *authority, limits secure.Limits, webhooks http.Handler) *secure.Connections {
 	t.Helper()
 	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
-	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, isCanary, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
+	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
 	if err != nil {
 		t.Fatalf("Making the server: %v", err)
 	}
@@ -126,9 +126,6 @@ func fetch(t *testing.T, url string, config *tls.Config) string {
 	return resp.Proto + " " + resp.Status
 }
 
-// isCanary knows one path of a canary.
-func isCanary(path string) bool { return path == "/canary/x/validate" }
-
 func TestClientCA(t *testing.T) {
 	server, clients, strangers := newAuthority(t), newAuthority(t), newAuthority(t)
 	url := listenTLS(t, &options{clientCA: clients.file(t), tlsMinVersion: "VersionTLS12"}, server)
@@ -142,7 +139,7 @@ func TestClientCA(t *testing.T) {
 		{"no certificate for health", "/readyz", nil, "200 OK"},
 		{"no certificate for life", "/livez", nil, "200 OK"},
 		{"no certificate for what looks like health", "/readyz/", nil, "401 Unauthorized"},
-		{"no certificate for a canary", "/canary/x/validate", nil, "200 OK"},
+		{"no certificate for a canary", "/canary/x/validate", nil, "401 Unauthorized"},
 		{"a certificate", "/pods/mutate", ours, "200 OK"},
 		{"a stranger's", "/pods/mutate", theirs, ""},
 		{"one for servers", "/pods/mutate", clients.sign(t, x509.ExtKeyUsageServerAuth), ""},

@@ -231,7 +231,7 @@ func (c *cluster) stuck(t *testing.T) {
 	c.sh(t, "%s --set plugins='{%s}' --set-json 'extraArgs=[\"--secure-port=9443\"]'", strings.TrimSuffix(upgrade, " --wait --timeout 120s"), both)
 	c.eventually(t, "an Event that says why", func() string {
 		got := c.sh(t, "kubectl -n %s get events --field-selector=reason=NotRegistered -o jsonpath='{.items[*].message}'", namespace)
-		if !strings.Contains(got, "The replica does not become ready: the API server cannot call this replica by Service postern-canary") {
+		if !strings.Contains(got, "The replica does not become ready: the API server has not reached this replica by Service postern-canary") {
 			return "got " + got
 		}
 		return ""
