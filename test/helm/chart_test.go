@@ -212,7 +212,7 @@ func TestMistakes(t *testing.T) {
 		"exemptNamespaces":      {"exemptNamespaces": []any{"Kube-System"}},
 		"certmanager":           {"certificates": values{"certmanager": values{}}},
 		"featureGates":          {"featureGates": values{"A": "true"}},
-		"podLabels":             {"podLabels": values{"postern.dev/canary": "false"}},
+		"postern.dev/canary":    {"podLabels": values{"postern.dev/canary": "false"}},
 	} {
 		if _, err := render(load(t), namespace, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Got the error %v for %v, want one that names %s", err, v, want)
