@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,29 +95,44 @@ func owned(obj runtime.Object, owner *metav1.OwnerReference) (*unstructured.Unst
 // ensure does not add a configuration that is not there, and returns wait. It returns
 // the time after which it must be repeated, or 0.
 func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, view rollout.View, wait error, store cache.Store) (again time.Duration, err error) {
-	have, exists := stored(store, key.name)
-	if !exists {
-		// The cache may be late, or the configuration may have lost the label by which the cache selects.
-		if have, exists, err = r.own(ctx, key); err != nil {
+	defer func() {
+		if err != nil {
 			r.metrics.setRegistered(key.kind, key.name, false)
-			return 0, err
 		}
-		if exists {
-			if err := r.fence.admit(ctx, view, have); err != nil {
-				r.metrics.setRegistered(key.kind, key.name, false)
-				return 0, err
-			}
-		} else if wait != nil {
-			r.metrics.setRegistered(key.kind, key.name, false)
-			return 0, wait
+	}()
+	have, exists := stored(store, key.name)
+	if exists {
+		again, err = r.write(ctx, key, want.DeepCopy(), have)
+		if !apierrors.IsConflict(err) {
+			return again, err
 		}
 	}
+	// The cache is late, or the configuration has lost the label by which the cache selects.
+	if have, exists, err = r.own(ctx, key); err != nil {
+		return 0, err
+	}
+	if !exists {
+		if wait != nil {
+			return 0, wait
+		}
+		return r.write(ctx, key, want, nil)
+	}
+	if err := r.fence.admit(ctx, view, have); err != nil {
+		return 0, err
+	}
+	return r.write(ctx, key, want, have)
+}
+
+// write applies a configuration, unless have, which is nil if nothing is stored, already has every field of it. It returns
+// the time after which it must be repeated, or 0.
+func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstructured.Unstructured) (again time.Duration, err error) {
+	exists := have != nil
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
 		if seen := r.registeredKey; seen != "" && seen == prefix(r.bundle.PathKeys()) {
 			keepSegments(want.Object, have.Object, r.bundle.PathKeys())
 		}
-		if covers(have.Object, want.Object) && !bundleToDrop(want.Object, have.Object) {
+		if covers(have.Object, want.Object) && len(leftovers(want, have)) == 0 {
 			r.repairs.seen(key, want)
 			r.metrics.setRegistered(key.kind, key.name, true)
 			return 0, nil
@@ -133,20 +150,22 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 			log.Info("Somebody keeps changing the webhook configuration, so repairs are rarer now", "interval", repairInterval)
 		}
 		if wait > 0 {
+			r.metrics.setRegistered(key.kind, key.name, false)
 			return wait, nil
 		}
 	}
-	err = r.apply(ctx, key, want)
-	if exists && apierrors.IsConflict(err) {
-		return retryTime, nil // The event with the change may come sooner.
-	}
+	now, err := r.apply(ctx, key, want)
 	if exists && apierrors.IsInvalid(err) {
-		err = r.replace(ctx, key, want)
+		now, err = r.replace(ctx, key, want)
 	}
-	r.metrics.setRegistered(key.kind, key.name, err == nil)
+	if err == nil {
+		err = r.restrict(ctx, key, want, now)
+	}
 	if err != nil {
 		return 0, err
 	}
+	// Somebody who keeps changing it may do so again at once. Then the next look at it tells.
+	r.metrics.setRegistered(key.kind, key.name, !r.repairs.contested(key))
 	r.repairs.seen(key, want)
 	switch {
 	case repair:
@@ -196,39 +215,83 @@ func (d Deployment) isOurs(u *unstructured.Unstructured) bool {
 	return false
 }
 
-func (r *Registrar) apply(ctx context.Context, key configKey, want *unstructured.Unstructured) error {
+func (r *Registrar) apply(ctx context.Context, key configKey, want *unstructured.Unstructured) (now *unstructured.Unstructured, err error) {
 	data, err := json.Marshal(want)
 	if err == nil {
 		force := true
-		var now *unstructured.Unstructured
 		now, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.ApplyPatchType, data,
 			metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
-		if err == nil {
-			err = r.dropBundles(ctx, key, want, now)
-		}
 	}
 	if err != nil {
-		return fmt.Errorf("applying %s %s: %w", key.kind, key.name, err)
+		return nil, fmt.Errorf("applying %s %s: %w", key.kind, key.name, err)
 	}
-	return nil
+	return now, nil
 }
 
 // replace replaces the list of webhooks as a whole. Apply cannot remove fields that others
 // wrote, and some of their fields exclude Postern's fields: a webhook cannot have both a
 // service and a URL.
-func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructured.Unstructured) error {
-	data, err := json.Marshal(map[string]any{"webhooks": want.Object["webhooks"]})
+func (r *Registrar) replace(ctx context.Context, key configKey, want *unstructured.Unstructured) (now *unstructured.Unstructured, err error) {
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": want.GetResourceVersion()}, "webhooks": want.Object["webhooks"],
+	})
 	if err == nil {
-		_, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
+		now, err = r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
 	}
 	if err != nil {
-		return fmt.Errorf("replacing the webhooks of %s %s: %w", key.kind, key.name, err)
+		return nil, fmt.Errorf("replacing the webhooks of %s %s: %w", key.kind, key.name, err)
 	}
-	return nil
+	return now, nil
+}
+
+// restrict removes from an applied configuration what leftovers finds.
+func (r *Registrar) restrict(ctx context.Context, key configKey, want, have *unstructured.Unstructured) error {
+	patch := leftovers(want, have)
+	if len(patch) == 0 {
+		return nil
+	}
+	// Since it was applied, another Deployment may have taken it over.
+	claimed := jsonPatch{"op": "test", "path": "/metadata/annotations/" + strings.ReplaceAll(ClaimAnnotation, "/", "~1"), "value": want.GetAnnotations()[ClaimAnnotation]}
+	now, err := r.patchWebhooks(ctx, key, append([]jsonPatch{claimed}, patch...))
+	if err == nil && len(leftovers(want, now)) > 0 {
+		err = fmt.Errorf("%s %s: somebody changes the webhooks while they are written", key.kind, key.name)
+	}
+	return err
+}
+
+// jsonPatch is an operation of a JSON patch.
+type jsonPatch map[string]any
+
+// leftovers returns the operations that remove from the webhooks of have what others have added to them and apply leaves
+// there: match conditions, each of which restricts the requests for which the API server calls a webhook, and a caBundle where
+// none is wanted.
+func leftovers(want, have *unstructured.Unstructured) (patch []jsonPatch) {
+	wanted := webhooksByName(want.Object)
+	for i, w := range webhookList(have.Object) {
+		name, _ := asMap(w)["name"].(string)
+		mine, ours := wanted[name]
+		if !ours {
+			continue
+		}
+		path := fmt.Sprintf("/webhooks/%d", i)
+		var ops []jsonPatch
+		if caBundle(mine) == "" && caBundle(w) != "" {
+			ops = append(ops, jsonPatch{"op": "remove", "path": path + "/clientConfig/caBundle"})
+		}
+		if conditions := asMap(mine)["matchConditions"]; !reflect.DeepEqual(asMap(w)["matchConditions"], conditions) {
+			ops = append(ops, jsonPatch{"op": "add", "path": path + "/matchConditions", "value": conditions})
+		}
+		if ops != nil {
+			patch = append(patch, jsonPatch{"op": "test", "path": path + "/name", "value": name})
+			patch = append(patch, ops...)
+		}
+	}
+	return patch
 }
 
 // markUnregistered sets the metric of all configurations to 0.
 func (r *Registrar) markUnregistered() {
+	r.forgetNarrowed()
 	for _, s := range r.services {
 		for _, key := range r.deployment.keys(s) {
 			r.metrics.setRegistered(key.kind, key.name, false)

@@ -157,7 +157,7 @@ func (r *Registrar) introducing(probe func(context.Context) error) func(context.
 // addCAs adds CAs to the webhooks that call Postern. It skips empty bundles: with an empty bundle, the API server
 // trusts the CAs of its system. The tests in the patch make it fail if somebody else changed the webhook first.
 func (r *Registrar) addCAs(ctx context.Context, kind string, u *unstructured.Unstructured, cas []byte) (*unstructured.Unstructured, error) {
-	var patch []map[string]any
+	var patch []jsonPatch
 	for i, w := range webhookList(u.Object) {
 		theirs := caBundle(w)
 		lacks := lacking(theirs, cas)
@@ -166,9 +166,9 @@ func (r *Registrar) addCAs(ctx context.Context, kind string, u *unstructured.Uns
 		}
 		path := fmt.Sprintf("/webhooks/%d", i)
 		patch = append(patch,
-			map[string]any{"op": "test", "path": path + "/name", "value": asMap(w)["name"]},
-			map[string]any{"op": "test", "path": path + "/clientConfig/caBundle", "value": theirs},
-			map[string]any{"op": "replace", "path": path + "/clientConfig/caBundle", "value": concat(theirs, lacks)})
+			jsonPatch{"op": "test", "path": path + "/name", "value": asMap(w)["name"]},
+			jsonPatch{"op": "test", "path": path + "/clientConfig/caBundle", "value": theirs},
+			jsonPatch{"op": "replace", "path": path + "/clientConfig/caBundle", "value": concat(theirs, lacks)})
 	}
 	if patch == nil {
 		return u, nil
@@ -177,47 +177,14 @@ func (r *Registrar) addCAs(ctx context.Context, kind string, u *unstructured.Uns
 	return r.patchWebhooks(ctx, configKey{kind, u.GetName()}, patch)
 }
 
-// dropBundles removes the caBundle of webhooks that need none. Apply does not remove the field if another field
-// manager also owns it.
-func (r *Registrar) dropBundles(ctx context.Context, key configKey, want, have *unstructured.Unstructured) error {
-	wanted := webhooksByName(want.Object)
-	var patch []map[string]any
-	for i, w := range webhookList(have.Object) {
-		name, _ := asMap(w)["name"].(string)
-		if mine, ours := wanted[name]; !ours || caBundle(mine) != "" || caBundle(w) == "" {
-			continue
-		}
-		path := fmt.Sprintf("/webhooks/%d", i)
-		patch = append(patch,
-			map[string]any{"op": "test", "path": path + "/name", "value": name},
-			map[string]any{"op": "remove", "path": path + "/clientConfig/caBundle"})
-	}
-	if patch == nil {
-		return nil
-	}
-	_, err := r.patchWebhooks(ctx, key, patch)
-	return err
-}
-
-func (r *Registrar) patchWebhooks(ctx context.Context, key configKey, patch []map[string]any) (*unstructured.Unstructured, error) {
+func (r *Registrar) patchWebhooks(ctx context.Context, key configKey, patch []jsonPatch) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch: %w", err)
 	}
 	u, err := r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.JSONPatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("changing the CA bundle of %s %s: %w", key.kind, key.name, err)
+		return nil, fmt.Errorf("changing the webhooks of %s %s: %w", key.kind, key.name, err)
 	}
 	return u, nil
-}
-
-// bundleToDrop reports whether a stored webhook has a caBundle although the desired webhook in want has none.
-func bundleToDrop(want, have map[string]any) bool {
-	registered := webhooksByName(have)
-	for name, w := range webhooksByName(want) {
-		if caBundle(w) == "" && caBundle(registered[name]) != "" {
-			return true
-		}
-	}
-	return false
 }

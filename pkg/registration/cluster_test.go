@@ -113,6 +113,23 @@ func (c *cluster) registered(t *testing.T, kind, name string) *unstructured.Unst
 	return obj.(*unstructured.Unstructured)
 }
 
+// edit changes both configurations as somebody else.
+func (c *cluster) edit(t *testing.T, change func(*unstructured.Unstructured)) {
+	t.Helper()
+	for kind := range resources() {
+		c.editOne(t, kind, change)
+	}
+}
+
+func (c *cluster) editOne(t *testing.T, kind string, change func(*unstructured.Unstructured)) {
+	t.Helper()
+	edited := c.registered(t, kind, "postern-pods").DeepCopy()
+	change(edited)
+	if err := c.Tracker().Update(resources()[kind], edited, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // stores returns caches of the stored configurations.
 func (c *cluster) stores(t *testing.T, r *Registrar) map[string]cache.Store {
 	t.Helper()

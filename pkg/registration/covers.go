@@ -4,7 +4,7 @@ import "reflect"
 
 // covers reports whether have contains every field of want with the same value.
 // Lists of named items are compared by name, as server-side apply merges them.
-// Other lists are compared as a whole.
+// Other lists, and the fields in isAtomic, are compared as a whole.
 func covers(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -13,7 +13,8 @@ func covers(have, want any) bool {
 			return false
 		}
 		for k, w := range want {
-			if h, ok := have[k]; (!ok && w != nil) || !covers(h, w) {
+			h, ok := have[k]
+			if !ok && w != nil || !covers(h, w) || isAtomic[k] && !reflect.DeepEqual(h, w) {
 				return false
 			}
 		}
@@ -43,6 +44,10 @@ func covers(have, want any) bool {
 	}
 	return reflect.DeepEqual(have, want)
 }
+
+// isAtomic holds the fields of a webhook that have one owner. Whatever is added to them restricts the webhook, and server-side apply
+// replaces it.
+var isAtomic = map[string]bool{"rules": true, "namespaceSelector": true, "objectSelector": true}
 
 // named indexes a list by the field name of its items. It returns nil if an item
 // has no name.

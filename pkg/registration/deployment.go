@@ -9,7 +9,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"github.com/postern-dev/postern/internal/exclusions"
 	"github.com/postern-dev/postern/pkg/router"
@@ -113,10 +112,9 @@ func (d Deployment) mutating(s router.AdmissionService, at endpoint) *admissionr
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
-		if w.ReinvocationPolicy == nil {
-			// A plugin must see what later webhooks add, such as a sidecar.
-			w.ReinvocationPolicy = ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy)
-		}
+		matchAll(w.Rules, &w.MatchPolicy)
+		// A plugin must see what later webhooks add, such as a sidecar.
+		setDefault(&w.ReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy)
 	}
 	return c
 }
@@ -132,6 +130,7 @@ func (d Deployment) validating(s router.AdmissionService, at endpoint) *admissio
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
+		matchAll(w.Rules, &w.MatchPolicy)
 	}
 	return c
 }
@@ -146,6 +145,7 @@ func (d Deployment) identify(m *metav1.ObjectMeta) {
 }
 
 func (d Deployment) failurePolicy(own *admissionregistrationv1.FailurePolicyType, conditions []admissionregistrationv1.MatchCondition) *admissionregistrationv1.FailurePolicyType {
+	setDefault(&own, admissionregistrationv1.Fail)
 	if d.FailurePolicy == "" || d.FailurePolicy == admissionregistrationv1.Fail && router.IsForOwnNamespace(conditions) {
 		return own
 	}
@@ -157,11 +157,22 @@ func (d Deployment) complete(versions *[]string, timeout **int32, sideEffects **
 	if *versions == nil {
 		*versions = []string{"v1"}
 	}
-	if *timeout == nil {
-		*timeout = new(int32(d.Timeout / time.Second)) //nolint:gosec // it is at most 30
+	setDefault(timeout, int32(d.Timeout/time.Second)) //nolint:gosec // it is at most 30
+	setDefault(sideEffects, admissionregistrationv1.SideEffectClassNone)
+}
+
+// matchAll sets the API server's defaults of the fields that restrict a webhook. What others write to a field that is not set
+// would stay.
+func matchAll(rules []admissionregistrationv1.RuleWithOperations, policy **admissionregistrationv1.MatchPolicyType) {
+	setDefault(policy, admissionregistrationv1.Equivalent)
+	for i := range rules {
+		setDefault(&rules[i].Scope, admissionregistrationv1.AllScopes)
 	}
-	if *sideEffects == nil {
-		*sideEffects = ptr.To(admissionregistrationv1.SideEffectClassNone)
+}
+
+func setDefault[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
 	}
 }
 

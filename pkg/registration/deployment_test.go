@@ -27,6 +27,12 @@ func rule(group string, resources ...string) admissionregistrationv1.RuleWithOpe
 	}
 }
 
+// inAllScopes returns a rule as the API server completes it.
+func inAllScopes(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
+	r.Scope = ptr.To(admissionregistrationv1.AllScopes)
+	return r
+}
+
 // bareService sets only the fields of its configurations that have no default.
 func bareService() router.AdmissionService {
 	return router.AdmissionService{
@@ -60,8 +66,8 @@ func TestConfigurationsForAService(t *testing.T) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
 		ObjectMeta: metav1.ObjectMeta{Name: "postern-pods", Labels: map[string]string{"app.kubernetes.io/managed-by": "postern", "postern.dev/namespace": "postern-system"}},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "pods.postern.dev", ClientConfig: client("/pods/mutate"), Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods")},
-			FailurePolicy: ptr.To(admissionregistrationv1.Fail), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			Name: "pods.postern.dev", ClientConfig: client("/pods/mutate"), Rules: []admissionregistrationv1.RuleWithOperations{inAllScopes(rule("", "pods"))},
+			MatchPolicy: ptr.To(admissionregistrationv1.Equivalent), FailurePolicy: ptr.To(admissionregistrationv1.Fail), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds: ptr.To[int32](10), AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy),
 			MatchConditions: []admissionregistrationv1.MatchCondition{
 				{Name: "exclude-apiserver", Expression: notAPIServer}, {Name: "exclude-namespaces", Expression: notInOurs}, {Name: "own", Expression: "true"},
@@ -75,8 +81,8 @@ func TestConfigurationsForAService(t *testing.T) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
 		ObjectMeta: metav1.ObjectMeta{Name: "postern-pods", Labels: map[string]string{"a": "b", "app.kubernetes.io/managed-by": "postern", "postern.dev/namespace": "postern-system"}},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "pods.postern.dev", ClientConfig: client("/pods/validate"), Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods")},
-			FailurePolicy: ptr.To(admissionregistrationv1.Ignore), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNoneOnDryRun),
+			Name: "pods.postern.dev", ClientConfig: client("/pods/validate"), Rules: []admissionregistrationv1.RuleWithOperations{inAllScopes(rule("", "pods"))},
+			MatchPolicy: ptr.To(admissionregistrationv1.Equivalent), FailurePolicy: ptr.To(admissionregistrationv1.Ignore), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNoneOnDryRun),
 			TimeoutSeconds: ptr.To[int32](3), AdmissionReviewVersions: []string{"v1", "v1beta1"},
 			MatchConditions: []admissionregistrationv1.MatchCondition{
 				{Name: "exclude-apiserver", Expression: notAPIServer}, {Name: "exclude-namespaces", Expression: notInOurs},

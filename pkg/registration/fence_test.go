@@ -91,18 +91,6 @@ func isRegistrationOf(t *testing.T, c *cluster, r *Registrar) bool {
 	return c.isRegistered(t, r) && maps.Equal(registeredBy(t, c), map[string]claim{mutatingKind: own, validatingKind: own})
 }
 
-// edit changes both configurations.
-func (c *cluster) edit(t *testing.T, change func(*unstructured.Unstructured)) {
-	t.Helper()
-	for kind, gvr := range resources() {
-		u := c.registered(t, kind, "postern-pods").DeepCopy()
-		change(u)
-		if err := c.Tracker().Update(gvr, u, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // deleteAll deletes both configurations, as somebody else would.
 func (c *cluster) deleteAll(t *testing.T) {
 	t.Helper()

@@ -51,6 +51,7 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 // it must look again, or 0.
 func (r *Registrar) yield(ctx context.Context, v verdict, view rollout.View, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.tellLeader(ctx, v, view)
+	r.forgetNarrowed()
 	for _, s := range r.services {
 		for _, key := range r.deployment.keys(s) {
 			if _, exists := stored(stores[key.kind], key.name); exists {
@@ -145,7 +146,7 @@ func (r *Registrar) restore(ctx context.Context, key configKey) error {
 	if _, exists, err := r.own(ctx, key); err != nil || exists {
 		return err // The cache is late.
 	}
-	if err := r.apply(ctx, key, want); err != nil {
+	if _, err := r.apply(ctx, key, want); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Restored what other replicas have registered", "kind", key.kind, "name", key.name, "registeredBy", r.followed.claim.String())

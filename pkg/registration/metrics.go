@@ -7,6 +7,7 @@ type Metrics struct {
 	registered *metrics.GaugeVec
 	failures   *metrics.CounterVec
 	skipped    *metrics.GaugeVec
+	narrowed   *metrics.GaugeVec
 }
 
 // NewMetrics makes the metrics of the registration and registers them.
@@ -24,8 +25,12 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 			Namespace: "postern", Name: "canary_skipped", StabilityLevel: metrics.ALPHA,
 			Help: "1 if a rollout does not wait until the API server has called a new replica, as seen by this replica, else 0.",
 		}, nil),
+		narrowed: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "postern", Subsystem: "webhook", Name: "narrowed", StabilityLevel: metrics.ALPHA,
+			Help: "1 if others have added a selector to the webhook configuration for which plugins do not see all requests, else 0. Only replicas that register export it.",
+		}, []string{"type", "configuration"}),
 	}
-	registry.MustRegister(m.registered, m.failures, m.skipped)
+	registry.MustRegister(m.registered, m.failures, m.skipped, m.narrowed)
 	m.failures.WithLabelValues().Add(0)
 	m.setCanarySkipped(false)
 	return m
@@ -35,22 +40,34 @@ func (m *Metrics) setCanarySkipped(skipped bool) {
 	if m == nil {
 		return
 	}
-	value := 0.0
-	if skipped {
-		value = 1
-	}
-	m.skipped.WithLabelValues().Set(value)
+	m.skipped.WithLabelValues().Set(number(skipped))
 }
 
 func (m *Metrics) setRegistered(kind, name string, ok bool) {
 	if m == nil {
 		return
 	}
-	value := 0.0
-	if ok {
-		value = 1
+	m.registered.WithLabelValues(kind, name).Set(number(ok))
+}
+
+func (m *Metrics) setNarrowed(kind, name string, narrowed bool) {
+	if m != nil {
+		m.narrowed.WithLabelValues(kind, name).Set(number(narrowed))
 	}
-	m.registered.WithLabelValues(kind, name).Set(value)
+}
+
+// forgetNarrowed is called by a replica that does not register. It does not look for selectors.
+func (m *Metrics) forgetNarrowed() {
+	if m != nil {
+		m.narrowed.Reset()
+	}
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // failedToRegister counts an attempt to register that failed.
@@ -63,5 +80,6 @@ func (m *Metrics) failedToRegister() {
 func (m *Metrics) forget(kind, name string) {
 	if m != nil {
 		m.registered.DeleteLabelValues(kind, name)
+		m.narrowed.DeleteLabelValues(kind, name)
 	}
 }

@@ -20,6 +20,8 @@ const (
 	EventNotRegistered = "NotRegistered"
 	// EventDiffers is a Warning: replicas of one revision register different webhooks.
 	EventDiffers = "ConfigurationDiffers"
+	// EventNarrowed is a Warning: others have added selectors to webhooks, for which plugins do not see all requests.
+	EventNarrowed = "Narrowed"
 )
 
 // news collects what happened to the configurations. One Event for each reason then tells all of it: recorders drop
@@ -30,16 +32,20 @@ type news struct {
 }
 
 func (n *news) add(reason, kind, name string) {
-	half := "mutating "
-	if kind == validatingKind {
-		half = "validating "
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byReason == nil {
 		n.byReason = map[string][]string{}
 	}
-	n.byReason[reason] = append(n.byReason[reason], half+name)
+	n.byReason[reason] = append(n.byReason[reason], halfOf(kind, name))
+}
+
+// halfOf returns how messages name a configuration.
+func halfOf(kind, name string) string {
+	if kind == validatingKind {
+		return "validating " + name
+	}
+	return "mutating " + name
 }
 
 func (n *news) take() map[string][]string {

@@ -124,6 +124,8 @@ type Registrar struct {
 	canarySince time.Time
 	// repairs tells repairs from changes, and bounds them.
 	repairs repairs
+	// narrowed is what is known of selectors that others have added.
+	narrowed narrowing
 	// failures is the number of failed syncs in a row.
 	failures int
 }
@@ -494,11 +496,20 @@ func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, 
 	if r.settled {
 		r.registeredKey = prefix(r.bundle.PathKeys())
 	}
+	later := r.reportNarrowed(ctx, desired, stores)
 	if err := errors.Join(errs...); err != nil {
 		return 0, err
 	}
 	r.setStatus(waiting)
-	return again, nil
+	return sooner(again, later), nil
+}
+
+// sooner returns the shorter of two times of which 0 means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // mustWait returns the reason for which a service must not be added now, or nil.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -62,38 +63,58 @@ func TestSyncRepairsWhatIsOurs(t *testing.T) {
 		do     func(*unstructured.Unstructured)
 		repair bool
 	}{
-		"a rule":        {webhookField([]any{}, "rules"), true},
-		"the policy":    {webhookField("Ignore", "failurePolicy"), true},
-		"the CA":        {webhookField("", "clientConfig", "caBundle"), true},
-		"the service":   {webhookField("x", "clientConfig", "service", "name"), true},
-		"the label":     {func(u *unstructured.Unstructured) { u.SetLabels(nil) }, true},
-		"the owner":     {func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) }, true},
-		"a condition":   {webhookField([]any{}, "matchConditions"), true},
-		"all of it":     {func(u *unstructured.Unstructured) { delete(u.Object, "webhooks") }, true},
-		"a selector":    {webhookField(map[string]any{"matchLabels": map[string]any{"a": "b"}}, "namespaceSelector"), false},
-		"an annotation": {func(u *unstructured.Unstructured) { u.SetAnnotations(withKey(u.GetAnnotations())) }, false},
-		"another label": {func(u *unstructured.Unstructured) { u.SetLabels(withKey(u.GetLabels())) }, false},
-		"a larger CA":   {webhookField(base64.StdEncoding.EncodeToString(cert("new", "ca")), "clientConfig", "caBundle"), false},
-		"no bundle":     {webhookField("bm8gUEVN", "clientConfig", "caBundle"), true},
+		"a rule":       {webhookField([]any{}, "rules"), true},
+		"the policy":   {webhookField("Ignore", "failurePolicy"), true},
+		"the CA":       {webhookField("", "clientConfig", "caBundle"), true},
+		"the service":  {webhookField("x", "clientConfig", "service", "name"), true},
+		"the label":    {func(u *unstructured.Unstructured) { u.SetLabels(nil) }, true},
+		"the owner":    {func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) }, true},
+		"a condition":  {webhookField([]any{}, "matchConditions"), true},
+		"the matching": {webhookField("Exact", "matchPolicy"), true},
+		"its scope": {webhookField([]any{map[string]any{
+			"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"pods"}, "operations": []any{"CREATE"}, "scope": "Cluster",
+		}}, "rules"), true},
+		"a condition more":        {conditions("exclude-apiserver", "exclude-namespaces", "own", "never"), true},
+		"a condition for another": {conditions("exclude-apiserver", "exclude-namespaces", "never"), true},
+		"another order":           {conditions("own", "exclude-namespaces", "exclude-apiserver"), true},
+		"all of it":               {func(u *unstructured.Unstructured) { delete(u.Object, "webhooks") }, true},
+		"a selector":              {webhookField(map[string]any{"matchLabels": map[string]any{"a": "b"}}, "namespaceSelector"), false},
+		"an annotation":           {func(u *unstructured.Unstructured) { u.SetAnnotations(withKey(u.GetAnnotations())) }, false},
+		"another label":           {func(u *unstructured.Unstructured) { u.SetLabels(withKey(u.GetLabels())) }, false},
+		"a larger CA":             {webhookField(base64.StdEncoding.EncodeToString(cert("new", "ca")), "clientConfig", "caBundle"), false},
+		"no bundle":               {webhookField("bm8gUEVN", "clientConfig", "caBundle"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
 			r := newRegistrar(t, c, nil)
 			mustSync(t, r, c)
-			before := c.registered(t, mutatingKind, "postern-pods")
-			edited := before.DeepCopy()
-			edit.do(edited)
-			if err := c.Tracker().Update(resources()[mutatingKind], edited, ""); err != nil {
-				t.Fatal(err)
-			}
+			before := c.registered(t, mutatingKind, "postern-pods").DeepCopy()
+			c.editOne(t, mutatingKind, edit.do)
 			mustSync(t, r, c)
 			if got := len(c.applies()) - 2; (got == 1) != edit.repair || got > 1 {
 				t.Errorf("Applied %d times, want a repair: %v", got, edit.repair)
 			}
-			if !covers(c.registered(t, mutatingKind, "postern-pods").Object, before.Object) && edit.repair {
-				t.Errorf("Got %v, want it repaired", c.registered(t, mutatingKind, "postern-pods"))
+			got := c.registered(t, mutatingKind, "postern-pods")
+			if edit.repair && (!covers(got.Object, before.Object) || !reflect.DeepEqual(got.Object["webhooks"], before.Object["webhooks"])) {
+				t.Errorf("Got %v, want it repaired", got)
 			}
 		})
+	}
+}
+
+// conditions replaces the match conditions by some with these names. Those of Postern keep their expressions.
+func conditions(names ...string) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) {
+		before, _ := asMap(webhookList(u.Object)[0])["matchConditions"].([]any)
+		var list []any
+		for _, name := range names {
+			if c, ours := named(before)[name]; ours {
+				list = append(list, runtime.DeepCopyJSONValue(c))
+			} else {
+				list = append(list, map[string]any{"name": name, "expression": "false"})
+			}
+		}
+		webhookField(list, "matchConditions")(u)
 	}
 }
 
@@ -243,6 +264,12 @@ func TestNothingThatIsHeardRemovesAService(t *testing.T) {
 
 func registeredMetrics(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
 	t.Helper()
+	return gauges(t, registry, "postern_webhook_registered")
+}
+
+// gauges returns the values of a gauge by the kind of the configuration.
+func gauges(t *testing.T, registry metrics.KubeRegistry, name string) map[string]float64 {
+	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +277,7 @@ func registeredMetrics(t *testing.T, registry metrics.KubeRegistry) map[string]f
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() != "postern_webhook_registered" {
+			if f.GetName() != name {
 				continue
 			}
 			for _, l := range m.GetLabel() {

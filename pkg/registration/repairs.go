@@ -54,6 +54,9 @@ func (r repairs) wait(key configKey, now time.Time) (wait time.Duration, first b
 	return repairInterval, first
 }
 
+// contested reports whether the last repair had to wait, or was the first after such repairs.
+func (r repairs) contested(key configKey) bool { return r[key] != nil && r[key].told }
+
 // text returns the configuration as a text for comparisons, without its resourceVersion.
 func text(u *unstructured.Unstructured) string {
 	c := &unstructured.Unstructured{Object: u.Object}

@@ -148,8 +148,14 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		Name: "postern-events", Labels: map[string]string{registration.ManagedByLabel: registration.ManagedBy, registration.NamespaceLabel: "postern-system"},
 		Annotations: map[string]string{registration.ClaimAnnotation: `{"deployment":"former","uid":"former-uid","revision":1}`},
 	}
+	narrowed := stale
+	narrowed.Name = "postern-pods"
+	webhook := admissionregistrationv1.MutatingWebhook{Name: "pods.postern.dev"}
+	selecting := webhook
+	selecting.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}},
-		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale})
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale},
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: narrowed, Webhooks: []admissionregistrationv1.MutatingWebhook{selecting}})
 	applied := make(chan struct{}, 16)
 	dyn.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if p, ok := a.(clienttesting.PatchAction); ok && p.GetPatchType() == types.ApplyPatchType {
@@ -170,7 +176,9 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 	decide := func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return nil }
 	service := router.AdmissionService{
 		Path: "/test", Mutate: decide, Validate: decide,
-		MutatingConfig:   &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
+		MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}, Webhooks: []admissionregistrationv1.MutatingWebhook{webhook},
+		},
 		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
 	}
 	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test"}})

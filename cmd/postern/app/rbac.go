@@ -87,8 +87,9 @@ func (o *options) clusterGrants(d registration.Deployment, configs []string) []g
 			APIGroups: []string{group}, Resources: resources, ResourceNames: configs, Verbs: []string{"get", "create", "patch", "delete"},
 		}},
 		{"Postern's namespace is the owner of the webhooks. Postern removes them when the namespace is terminating.", rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{d.Namespace}, Verbs: []string{"get", "list", "watch"},
+			APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{d.Namespace}, Verbs: []string{"get", "watch"},
 		}},
+		{"Postern finds out which namespaces a selector excludes that others have added to its webhooks. A role cannot restrict list to names.", access.To("", "namespaces", "list")},
 	}
 	if o.authorizeMetrics {
 		reason := "--metrics-authorization asks who reads the metrics, and whether that user may."
