@@ -27,7 +27,7 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 		}, nil),
 		narrowed: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace: "postern", Subsystem: "webhook", Name: "narrowed", StabilityLevel: metrics.ALPHA,
-			Help: "1 if others have added a selector to the webhook configuration for which plugins do not see all requests, else 0. Only replicas that register export it.",
+			Help: "1 if others have added a selector to the webhook configuration for which plugins do not see all requests, as seen by a replica that registers, else 0.",
 		}, []string{"type", "configuration"}),
 	}
 	registry.MustRegister(m.registered, m.failures, m.skipped, m.narrowed)
@@ -53,13 +53,6 @@ func (m *Metrics) setRegistered(kind, name string, ok bool) {
 func (m *Metrics) setNarrowed(kind, name string, narrowed bool) {
 	if m != nil {
 		m.narrowed.WithLabelValues(kind, name).Set(number(narrowed))
-	}
-}
-
-// forgetNarrowed is called by a replica that does not register. It does not look for selectors.
-func (m *Metrics) forgetNarrowed() {
-	if m != nil {
-		m.narrowed.Reset()
 	}
 }
 

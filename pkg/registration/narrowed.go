@@ -75,13 +75,14 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 	} else {
 		r.narrowed.excluded = excluded
 	}
-	by := map[string][]string{}
+	by := map[[2]string][]string{} // by a selector and what it excludes
 	for key := range desired {
 		narrowed := false
 		for _, s := range found[key] {
 			if what := r.narrowed.excluded[s]; what != "" {
 				narrowed = true
-				by[what] = append(by[what], halfOf(key.kind, key.name))
+				where := [2]string{fmt.Sprintf("the %s %q", s.field, s.text), what}
+				by[where] = append(by[where], halfOf(key.kind, key.name))
 			}
 		}
 		r.metrics.setNarrowed(key.kind, key.name, narrowed)
@@ -90,10 +91,14 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 	return 0
 }
 
-// forgetNarrowed is called while this replica does not register.
+// forgetNarrowed is called while this replica does not register. It leaves the look at selectors to those that do.
 func (r *Registrar) forgetNarrowed() {
 	r.narrowed = narrowing{}
-	r.metrics.forgetNarrowed()
+	for _, s := range r.services {
+		for _, key := range r.deployment.keys(s) {
+			r.metrics.setNarrowed(key.kind, key.name, false)
+		}
+	}
 }
 
 // isNew reports whether nobody has found out yet what a selector excludes.
@@ -102,12 +107,13 @@ func (n narrowing) isNew(s foreignSelector) bool {
 	return !known
 }
 
-func (r *Registrar) tellNarrowed(ctx context.Context, by map[string][]string) {
+func (r *Registrar) tellNarrowed(ctx context.Context, by map[[2]string][]string) {
 	var all []string
-	for _, what := range slices.Sorted(maps.Keys(by)) {
-		slices.Sort(by[what])
-		all = append(all, fmt.Sprintf("%s: %s", what, strings.Join(slices.Compact(by[what]), ", ")))
+	for where, names := range by {
+		slices.Sort(names)
+		all = append(all, fmt.Sprintf("%s that somebody added to %s %s", where[0], strings.Join(slices.Compact(names), ", "), where[1]))
 	}
+	slices.Sort(all)
 	text := strings.Join(all, "; ")
 	if text == r.narrowed.told {
 		return
@@ -118,8 +124,8 @@ func (r *Registrar) tellNarrowed(ctx context.Context, by map[string][]string) {
 		log.Info("No selector of others restricts the webhooks any more")
 		return
 	}
-	log.Info("Warning: others have restricted the webhooks", "selectors", text)
-	r.notify(corev1.EventTypeWarning, EventNarrowed, "Plugins do not see all requests. Somebody has added to the webhooks "+text)
+	log.Info("Warning: plugins do not see all requests", "reason", text)
+	r.notify(corev1.EventTypeWarning, EventNarrowed, "Plugins do not see all requests: "+text)
 }
 
 // foreignSelectors returns the selectors in the webhooks of have for which those of want have none, and which do not select everything.
@@ -161,7 +167,12 @@ func (r *Registrar) excludes(ctx context.Context, selectors map[foreignSelector]
 	out := map[foreignSelector]string{}
 	byNamespace := map[foreignSelector]labels.Selector{}
 	for s, selector := range selectors {
-		if out[s] = fmt.Sprintf("the %s %q", s.field, s.text); s.field == "namespaceSelector" && selector != nil {
+		switch {
+		case selector == nil:
+			out[s] = "cannot be read"
+		case s.field == "objectSelector":
+			out[s] = "excludes other objects"
+		default:
 			byNamespace[s] = selector
 		}
 	}
@@ -176,11 +187,11 @@ func (r *Registrar) excludes(ctx context.Context, selectors map[foreignSelector]
 	for s := range byNamespace {
 		switch n := names[s]; {
 		case err != nil:
-			out[s] += ", and the namespaces that it excludes must not be listed,"
+			out[s] = "may exclude namespaces, which this replica must not list"
 		case len(n) > namedNamespaces:
-			out[s] += fmt.Sprintf(", which excludes namespaces %s and others,", strings.Join(n[:namedNamespaces], ", "))
+			out[s] = fmt.Sprintf("excludes the namespaces %s and others", strings.Join(n[:namedNamespaces], ", "))
 		case len(n) > 0:
-			out[s] += fmt.Sprintf(", which excludes namespaces %s,", strings.Join(n, ", "))
+			out[s] = "excludes the namespaces " + strings.Join(n, ", ")
 		default:
 			out[s] = ""
 		}

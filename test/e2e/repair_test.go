@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,8 @@ func TestEditedConfigurationIsRepaired(t *testing.T) {
 		"url for service":   `{"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://example.com/"}}`,
 		"a match condition": `{"op": "remove", "path": "/webhooks/0/matchConditions/0"}`,
 		"its expression":    `{"op": "replace", "path": "/webhooks/0/matchConditions/1/expression", "value": "false"}`,
+		"a condition more":  `{"op": "add", "path": "/webhooks/0/matchConditions/0", "value": {"name": "never", "expression": "false"}}`,
+		"the scope":         `{"op": "replace", "path": "/webhooks/0/rules/0/scope", "value": "Cluster"}`,
 		"all conditions":    `{"op": "remove", "path": "/webhooks/0/matchConditions"}`,
 		"timeoutSeconds":    `{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 1}`,
 		"matchPolicy":       `{"op": "replace", "path": "/webhooks/0/matchPolicy", "value": "Exact"}`,
@@ -76,6 +79,61 @@ func TestServiceInPlaceOfURLIsRepaired(t *testing.T) {
 	before := all.get()
 	all.edit(`[{"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"service": {"name": "other", "namespace": "default"}}}]`)
 	eventuallySame(t, all, before)
+	keepCalm(t, c)
+}
+
+// TestOthersCannotSwitchAWebhookOff adds a match condition that no request meets, as its owner in server-side apply, and as
+// somebody who adds it again to whatever Postern writes.
+func TestOthersCannotSwitchAWebhookOff(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	c.StartPostern(t, alwaysPull())
+	all := configsOf(t, c)
+	before := all.get()
+	for range 2 {
+		for resource, client := range all.clients {
+			var never unstructured.Unstructured
+			err := json.Unmarshal(fmt.Appendf(nil, `{"apiVersion": %q, "kind": %q, "metadata": {"name": %q},
+				"webhooks": [{"name": "pods.postern.dev", "matchConditions": [{"name": "never", "expression": "false"}]}]}`,
+				before[resource].GetAPIVersion(), before[resource].GetKind(), before[resource].GetName()), &never)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Apply(t.Context(), never.GetName(), &never, metav1.ApplyOptions{FieldManager: "somebody"}); err != nil {
+				t.Fatalf("Applying to %s: %v", resource, err)
+			}
+		}
+		eventuallySame(t, all, before)
+	}
+	awaitCalled(t, c)
+	keepCalm(t, c)
+}
+
+// TestSelectorsOfOthersAreReported adds a selector that excludes a namespace, and removes it.
+func TestSelectorsOfOthersAreReported(t *testing.T) {
+	t.Parallel()
+	c := suite.Lend(t)
+	p := c.StartPostern(t, alwaysPull())
+	all := configsOf(t, c)
+	ns := c.Namespace(t)
+	for _, step := range []struct {
+		patch    string
+		narrowed float64
+	}{
+		{fmt.Sprintf(`{"op": "add", "path": "/webhooks/0/namespaceSelector", "value": {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [%q]}]}}`, ns), 2},
+		{`{"op": "remove", "path": "/webhooks/0/namespaceSelector"}`, 0},
+	} {
+		all.edit("[" + step.patch + "]")
+		e2e.Eventually(t, repairBound, "the metric tells of the selector", func(context.Context) error {
+			if got := p.Metric(t, "postern_webhook_narrowed"); got != step.narrowed {
+				return fmt.Errorf("postern_webhook_narrowed is 1 for %v configurations, want %v", got, step.narrowed)
+			}
+			return nil
+		})
+	}
+	if want := "that somebody added to mutating postern-pods, validating postern-pods excludes the namespaces " + ns; !strings.Contains(p.Log(), want) {
+		t.Errorf("The log does not say %q:\n%s", want, p.Log())
+	}
 	keepCalm(t, c)
 }
 

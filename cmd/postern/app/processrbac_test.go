@@ -181,8 +181,9 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		},
 		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
 	}
-	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test"}})
-	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service}, noBundle{}, replicas, registration.NewMetrics(metrics.NewKubeRegistry()))
+	missing := router.AdmissionService{Path: "/missing", Mutate: decide, MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-nodes"}}}
+	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test", "/missing"}})
+	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service, missing}, noBundle{}, replicas, registration.NewMetrics(metrics.NewKubeRegistry()))
 	if err := r.Prepare(ctx); err != nil {
 		t.Fatalf("Preparing: %v", err)
 	}
@@ -196,7 +197,7 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 			return nil
 		})
 	}()
-	for range 3 { // The canary and two webhook configurations.
+	for range 4 { // The canary and three webhook configurations.
 		select {
 		case <-applied:
 		case <-bounded.Done():
