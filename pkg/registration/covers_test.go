@@ -31,6 +31,11 @@ func TestCovers(t *testing.T) {
 		{"another value of the name", `{"a":[{"name":"o","x":1}]}`, `{"a":[{"name":"o","x":2}]}`, false},
 		{"names on one side", `{"a":[{"name":"o"}]}`, `{"a":[{"x":1}]}`, false},
 		{"no items any more", `{"a":[]}`, `{"a":[{"name":"o"}]}`, false},
+		{"more in a selector", `{"objectSelector":{"matchLabels":{"a":"b"},"matchExpressions":[]}}`, `{"objectSelector":{"matchLabels":{"a":"b"}}}`, false},
+		{"more labels", `{"namespaceSelector":{"matchLabels":{"a":"b","c":"d"}}}`, `{"namespaceSelector":{"matchLabels":{"a":"b"}}}`, false},
+		{"a selector", `{"namespaceSelector":{"matchLabels":{"a":"b"}}}`, `{"namespaceSelector":{"matchLabels":{"a":"b"}}}`, true},
+		{"a selector that is not wanted", `{"namespaceSelector":{"matchLabels":{"a":"b"}}}`, `{}`, true},
+		{"more in a rule", `{"rules":[{"resources":["pods"],"scope":"Cluster"}]}`, `{"rules":[{"resources":["pods"]}]}`, false},
 		{"no items wanted", `{"a":[{"name":"o"}]}`, `{"a":[]}`, true},
 	} {
 		var have, want any

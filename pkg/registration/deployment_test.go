@@ -40,7 +40,7 @@ func bareService() router.AdmissionService {
 		MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"},
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{
-				Name: "pods.postern.dev", Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods")}, FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+				Name: "pods.postern.dev", Rules: []admissionregistrationv1.RuleWithOperations{rule("", "pods")},
 				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "own", Expression: "true"}},
 			}},
 		},

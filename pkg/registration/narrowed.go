@@ -65,7 +65,7 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 			found[key] = append(found[key], s)
 		}
 	}
-	if wait := narrowInterval - time.Since(r.narrowed.at); len(selectors) > 0 && wait > 0 {
+	if wait := narrowInterval - time.Since(r.narrowed.at); wait > 0 {
 		if slices.ContainsFunc(slices.Collect(maps.Keys(selectors)), r.narrowed.isNew) {
 			return wait
 		}
@@ -81,7 +81,7 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 		for _, s := range found[key] {
 			if what := r.narrowed.excluded[s]; what != "" {
 				narrowed = true
-				where := [2]string{fmt.Sprintf("the %s %q", s.field, s.text), what}
+				where := [2]string{fmt.Sprintf("the %s %q", s.field, shorttext.Of(s.text, selectorBytes)), what}
 				by[where] = append(by[where], halfOf(key.kind, key.name))
 			}
 		}
@@ -150,8 +150,7 @@ func foreignSelectors(want, have *unstructured.Unstructured) map[foreignSelector
 			} else if selector.Empty() {
 				continue
 			}
-			text := shorttext.Of(metav1.FormatLabelSelector(&typed), selectorBytes)
-			out[foreignSelector{field: field, text: text, own: isForOwnNamespace(mine)}] = selector
+			out[foreignSelector{field: field, text: metav1.FormatLabelSelector(&typed), own: isForOwnNamespace(mine)}] = selector
 		}
 	}
 	return out

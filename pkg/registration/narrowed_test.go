@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -150,13 +153,18 @@ func TestContestedConfigurationIsNotRegistered(t *testing.T) {
 		c.editOne(t, mutatingKind, never)
 		mustSync(t, r, c)
 	}
-	for i := range 3 {
-		r.repairs[configKey{mutatingKind, "postern-pods"}].limiter.SetBurstAt(time.Now(), i) // It has saved up no repair, or one.
+	applied := len(c.applies())
+	for repairs := range 2 {
+		r.repairs[configKey{mutatingKind, "postern-pods"}].limiter = rate.NewLimiter(0, repairs)
 		c.editOne(t, mutatingKind, never)
 		mustSync(t, r, c)
-		if got := registeredMetrics(t, registry)[mutatingKind]; got != 0 {
-			t.Errorf("Got the metric %v while somebody undoes each repair, want 0", got)
+		if got := registeredMetrics(t, registry)[mutatingKind]; got != 0 || len(c.applies())-applied != repairs {
+			t.Errorf("Got the metric %v after %d repairs while somebody undoes each of them, want 0 after %d", got, len(c.applies())-applied, repairs)
 		}
+	}
+	mustSync(t, r, c)
+	if got := registeredMetrics(t, registry)[mutatingKind]; got != 1 {
+		t.Errorf("Got the metric %v after a repair that lasts, want 1", got)
 	}
 }
 
@@ -170,7 +178,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 		c.editOne(t, mutatingKind, webhookField("Ignore", "failurePolicy"))
 		for _, u := range objects(stale[mutatingKind]) {
 			webhookField("Ignore", "failurePolicy")(u)
-			u.SetResourceVersion("1")
+			webhookField(base64.StdEncoding.EncodeToString(cert("ca", "former")), "clientConfig", "caBundle")(u)
 		}
 		left := conflicts
 		c.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -186,6 +194,9 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 		policy := asMap(webhookList(c.registered(t, mutatingKind, "postern-pods").Object)[0])["failurePolicy"]
 		if repaired := policy == "Fail"; repaired != (want == "") {
 			t.Errorf("%d conflicts: got the failure policy %v", conflicts, policy)
+		}
+		if got, want := registeredBundle(t, c), string(cert("ca")); got != want {
+			t.Errorf("%d conflicts: got the bundle %q, want %q, not what was only in the cache", conflicts, got, want)
 		}
 	}
 }
@@ -210,7 +221,13 @@ func notIn(key string, values ...string) map[string]any {
 func TestSelectorsOfOthersAreReported(t *testing.T) {
 	aks := notIn("control-plane", "true")
 	own := func(d *Deployment, s *router.AdmissionService) {
+		d.ExemptNamespaces = append(d.ExemptNamespaces, "postern-system")
 		s.MutatingConfig.Webhooks[0].MatchConditions = []admissionregistrationv1.MatchCondition{{Name: router.OwnNamespace, Expression: "true"}}
+	}
+	both := func(d *Deployment, s *router.AdmissionService) {
+		s.MutatingConfig.Webhooks = append(s.MutatingConfig.Webhooks, *s.MutatingConfig.Webhooks[0].DeepCopy())
+		own(d, s)
+		s.MutatingConfig.Webhooks[0].Name = "own.postern.dev"
 	}
 	for name, tt := range map[string]struct {
 		field    string
@@ -226,6 +243,10 @@ func TestSelectorsOfOthersAreReported(t *testing.T) {
 			field: "namespaceSelector", selector: aks, labeled: []string{"a"},
 			want: `the namespaceSelector "control-plane notin (true)" that somebody added to mutating postern-pods excludes the namespaces a`,
 		},
+		"as many as are named": {
+			field: "namespaceSelector", selector: aks, labeled: []string{"a", "b", "c"},
+			want: `the namespaceSelector "control-plane notin (true)" that somebody added to mutating postern-pods excludes the namespaces a, b, c`,
+		},
 		"many": {
 			field: "namespaceSelector", selector: aks, labeled: []string{"a", "b", "c", "d"},
 			want: `the namespaceSelector "control-plane notin (true)" that somebody added to mutating postern-pods excludes the namespaces a, b, c and others`,
@@ -238,6 +259,10 @@ func TestSelectorsOfOthersAreReported(t *testing.T) {
 		},
 		"objects": {
 			field: "objectSelector", selector: map[string]any{"matchLabels": map[string]any{"a": "b"}},
+			want: `the objectSelector "a=b" that somebody added to mutating postern-pods excludes other objects`,
+		},
+		"objects of two webhooks": {
+			field: "objectSelector", selector: map[string]any{"matchLabels": map[string]any{"a": "b"}}, change: both,
 			want: `the objectSelector "a=b" that somebody added to mutating postern-pods excludes other objects`,
 		},
 		"a long one": {
@@ -259,7 +284,7 @@ func TestSelectorsOfOthersAreReported(t *testing.T) {
 			}
 			c := newCluster(t, objects...)
 			r := newRegistrar(t, c, func(d *Deployment, s *router.AdmissionService) {
-				d.ExemptNamespaces = []string{"kube-system", "postern-system"}
+				d.ExemptNamespaces = []string{"kube-system"}
 				if tt.change != nil {
 					tt.change(d, s)
 				}
@@ -273,7 +298,11 @@ func TestSelectorsOfOthersAreReported(t *testing.T) {
 				}
 			}
 			mustSync(t, r, c)
-			c.editOne(t, mutatingKind, webhookField(tt.selector, tt.field))
+			c.editOne(t, mutatingKind, func(u *unstructured.Unstructured) {
+				for _, w := range webhookList(u.Object) {
+					asMap(w)[tt.field] = tt.selector
+				}
+			})
 			applied := len(c.applies())
 			for range 2 {
 				mustSync(t, r, c)
@@ -292,7 +321,11 @@ func TestSelectorsOfOthersAreReported(t *testing.T) {
 			if got := len(c.applies()); got != applied {
 				t.Errorf("Applied %d times more, want the selector to stay", got-applied)
 			}
-			c.editOne(t, mutatingKind, webhookField(map[string]any{}, tt.field))
+			c.editOne(t, mutatingKind, func(u *unstructured.Unstructured) {
+				for _, w := range webhookList(u.Object) {
+					delete(asMap(w), tt.field)
+				}
+			})
 			mustSync(t, r, c)
 			if got := gauges(t, registry, "postern_webhook_narrowed"); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
 				t.Errorf("Got the metrics %v without the selector, want 0", got)
@@ -356,8 +389,8 @@ func TestSelectorsAreLookedAtInTime(t *testing.T) {
 	mustSync(t, next, c)
 	r.fleet().set(yieldsTo(next))
 	mustSync(t, r, c)
-	if got := gauges(t, registry, "postern_webhook_narrowed"); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
-		t.Errorf("Got the metrics %v of a replica that does not register, want 0", got)
+	if got := gauges(t, registry, "postern_webhook_narrowed"); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) || r.narrowed.told != "" {
+		t.Errorf("Got the metrics %v of a replica that does not register, which has told %q, want 0", got, r.narrowed.told)
 	}
 }
 
@@ -397,5 +430,37 @@ func TestNamespacesAreListedInPages(t *testing.T) {
 				t.Errorf("Asked for %v, want %v", asked, want)
 			}
 		})
+	}
+}
+
+// TestWebhooksAreReplaced is an edit that excludes what Postern applies, as a URL in place of a Service does.
+func TestWebhooksAreReplaced(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	mustSync(t, r, c)
+	c.editOne(t, mutatingKind, func(u *unstructured.Unstructured) {
+		never(u)
+		u.SetResourceVersion("7")
+	})
+	var merged string
+	c.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p := a.(clienttesting.PatchAction)
+		switch p.GetPatchType() {
+		case types.ApplyPatchType:
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: mutatingKind}, p.GetName(), nil)
+		case types.MergePatchType:
+			merged = string(p.GetPatch())
+		default:
+			t.Errorf("Got another write after the webhooks were replaced: %s", p.GetPatch())
+		}
+		return false, nil, nil
+	})
+	mustSync(t, r, c)
+	got := webhookList(c.registered(t, mutatingKind, "postern-pods").Object)
+	if conditions, _ := asMap(got[0])["matchConditions"].([]any); len(got) != 1 || named(conditions)["never"] != nil {
+		t.Errorf("Got %v, want only the webhook of Postern as it was", got)
+	}
+	if want := `{"metadata":{"resourceVersion":"7"},"webhooks":[`; !strings.HasPrefix(merged, want) {
+		t.Errorf("Got the patch %s, want one that fails if somebody has changed the configuration since", merged)
 	}
 }
