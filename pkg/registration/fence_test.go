@@ -784,3 +784,20 @@ func TestDeploymentThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimThatTheCacheLacks is a configuration of a later revision that lost its labels, or comes between the look at the cache and
+// the write.
+func TestClaimThatTheCacheLacks(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 8)
+	older, newer := memberOf(t, c, "postern", 7, nil), memberOf(t, c, "postern", 8, slower)
+	late := c.stores(t, older)
+	settle(t, c, newer)
+	_, err := older.sync(t.Context(), late)
+	if want := "MutatingWebhookConfiguration postern-pods was registered by revision 8 of Deployment postern"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Got the error %v, want %q", err, want)
+	}
+	if !isRegistrationOf(t, c, newer) {
+		t.Errorf("Registered by %v, want the later revision", registeredBy(t, c))
+	}
+}
