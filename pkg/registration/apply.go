@@ -103,11 +103,11 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 	have, exists := stored(store, key.name)
 	if exists {
 		again, err = r.write(ctx, key, want.DeepCopy(), have)
-		if !apierrors.IsConflict(err) {
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 			return again, err
 		}
 	}
-	// The cache is late, or the configuration has lost the label by which the cache selects.
+	// Somebody was faster, the cache is late, or the configuration has lost the label by which the cache selects.
 	if have, exists, err = r.own(ctx, key); err != nil {
 		return 0, err
 	}
@@ -126,16 +126,20 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 // write applies a configuration, unless have, which is nil if nothing is stored, already has every field of it. It returns
 // the time after which it must be repeated, or 0.
 func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstructured.Unstructured) (again time.Duration, err error) {
-	exists := have != nil
+	exists, covered := have != nil, false
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
 		if seen := r.registeredKey; seen != "" && seen == prefix(r.bundle.PathKeys()) {
 			keepSegments(want.Object, have.Object, r.bundle.PathKeys())
 		}
-		if covers(have.Object, want.Object) && len(leftovers(want, have)) == 0 {
+		if covered = covers(have.Object, want.Object); covered && len(leftovers(want, have)) == 0 {
 			r.repairs.seen(key, want)
-			r.metrics.setRegistered(key.kind, key.name, true)
-			return 0, nil
+			contested := r.repairs.contested(key, time.Now())
+			r.metrics.setRegistered(key.kind, key.name, !contested)
+			if contested {
+				again = repairInterval
+			}
+			return again, nil
 		}
 		// The applied configuration was made from the stored one. If the stored one is out
 		// of date, a CA could be lost.
@@ -154,7 +158,10 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 			return wait, nil
 		}
 	}
-	now, err := r.apply(ctx, key, want)
+	now := have
+	if !covered {
+		now, err = r.apply(ctx, key, want)
+	}
 	if exists && apierrors.IsInvalid(err) {
 		now, err = r.replace(ctx, key, want)
 	}
@@ -164,8 +171,7 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 	if err != nil {
 		return 0, err
 	}
-	// Somebody who keeps changing it may do so again at once. Then the next look at it tells.
-	r.metrics.setRegistered(key.kind, key.name, !r.repairs.contested(key))
+	r.metrics.setRegistered(key.kind, key.name, !r.repairs.contested(key, time.Now()))
 	r.repairs.seen(key, want)
 	switch {
 	case repair:

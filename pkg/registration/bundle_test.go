@@ -199,8 +199,8 @@ func TestBundleIsDropped(t *testing.T) {
 			t.Errorf("Got the bundle %q in the %s, want none", got, kind)
 		}
 	}
-	if n := len(c.applies()); n != 4 {
-		t.Errorf("Applied %d times, want once each: %v", n, c.applies())
+	if got := patches(c); len(got) != 4 {
+		t.Errorf("Wrote %v, want one write of each replica to each", got)
 	}
 }
 

@@ -24,11 +24,15 @@ import (
 const (
 	// narrowInterval is the shortest time between two lists of the namespaces.
 	narrowInterval = 10 * time.Second
-	// namespacePage is the number of namespaces per page.
-	namespacePage = 500
+	// namespacePage is the number of namespaces per page. Nothing else is registered or removed while they are listed, for at most
+	// namespaceTime.
+	namespacePage = 1000
+	namespaceTime = 3 * time.Second
 	// namedNamespaces is how many excluded namespaces are named, and selectorBytes how much of a selector.
 	namedNamespaces = 3
 	selectorBytes   = 200
+	// eventBytes is less than the largest message of an Event.
+	eventBytes = 1000
 )
 
 // foreignSelector is a selector that others have added to a webhook. Because of it the API server does not call the webhook for
@@ -69,11 +73,11 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 		if slices.ContainsFunc(slices.Collect(maps.Keys(selectors)), r.narrowed.isNew) {
 			return wait
 		}
-	} else if excluded, err := r.excludes(ctx, selectors); err != nil {
+	} else if err := r.find(ctx, selectors); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not find out what the selectors of others exclude from the webhooks")
-		return narrowInterval
-	} else {
-		r.narrowed.excluded = excluded
+		if !apierrors.IsForbidden(err) {
+			again = narrowInterval
+		}
 	}
 	by := map[[2]string][]string{} // by a selector and what it excludes
 	for key := range desired {
@@ -88,12 +92,12 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 		r.metrics.setNarrowed(key.kind, key.name, narrowed)
 	}
 	r.tellNarrowed(ctx, by)
-	return 0
+	return again
 }
 
 // forgetNarrowed is called while this replica does not register. It leaves the look at selectors to those that do.
 func (r *Registrar) forgetNarrowed() {
-	r.narrowed = narrowing{}
+	r.narrowed = narrowing{at: r.narrowed.at}
 	for _, s := range r.services {
 		for _, key := range r.deployment.keys(s) {
 			r.metrics.setNarrowed(key.kind, key.name, false)
@@ -125,7 +129,7 @@ func (r *Registrar) tellNarrowed(ctx context.Context, by map[[2]string][]string)
 		return
 	}
 	log.Info("Warning: plugins do not see all requests", "reason", text)
-	r.notify(corev1.EventTypeWarning, EventNarrowed, "Plugins do not see all requests: "+text)
+	r.notify(corev1.EventTypeWarning, EventNarrowed, shorttext.Of("Plugins do not see all requests: "+text, eventBytes))
 }
 
 // foreignSelectors returns the selectors in the webhooks of have for which those of want have none, and which do not select everything.
@@ -161,8 +165,10 @@ func isForOwnNamespace(webhook any) bool {
 	return named(conditions)[router.OwnNamespace] != nil
 }
 
-// excludes returns what each of the selectors excludes from the webhooks, in words, or nothing.
-func (r *Registrar) excludes(ctx context.Context, selectors map[foreignSelector]labels.Selector) (map[foreignSelector]string, error) {
+// find finds out what each of the selectors excludes. If the namespaces cannot be listed, what was known stays, and every other
+// namespaceSelector counts as one that excludes something.
+func (r *Registrar) find(ctx context.Context, selectors map[foreignSelector]labels.Selector) error {
+	before := r.narrowed.excluded
 	out := map[foreignSelector]string{}
 	byNamespace := map[foreignSelector]labels.Selector{}
 	for s, selector := range selectors {
@@ -175,18 +181,21 @@ func (r *Registrar) excludes(ctx context.Context, selectors map[foreignSelector]
 			byNamespace[s] = selector
 		}
 	}
+	r.narrowed.excluded = out
 	if len(byNamespace) == 0 {
-		return out, nil
+		return nil
 	}
 	r.narrowed.at = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, namespaceTime)
+	defer cancel()
 	names, err := r.excludedNamespaces(ctx, byNamespace)
-	if err != nil && !apierrors.IsForbidden(err) {
-		return nil, err
-	}
 	for s := range byNamespace {
+		what, known := before[s]
 		switch n := names[s]; {
+		case err != nil && known:
+			out[s] = what
 		case err != nil:
-			out[s] = "may exclude namespaces, which this replica must not list"
+			out[s] = "may exclude namespaces, which could not be listed"
 		case len(n) > namedNamespaces:
 			out[s] = fmt.Sprintf("excludes the namespaces %s and others", strings.Join(n[:namedNamespaces], ", "))
 		case len(n) > 0:
@@ -195,7 +204,7 @@ func (r *Registrar) excludes(ctx context.Context, selectors map[foreignSelector]
 			out[s] = ""
 		}
 	}
-	return out, nil
+	return err
 }
 
 // calledFor reports whether the webhook is called for a namespace without the selector.

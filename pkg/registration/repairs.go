@@ -54,8 +54,11 @@ func (r repairs) wait(key configKey, now time.Time) (wait time.Duration, first b
 	return repairInterval, first
 }
 
-// contested reports whether the last repair had to wait, or was the first after such repairs.
-func (r repairs) contested(key configKey) bool { return r[key] != nil && r[key].told }
+// contested reports whether repairs had to wait, and a repair lasted less than twice the interval.
+func (r repairs) contested(key configKey, now time.Time) bool {
+	known := r[key]
+	return known != nil && known.told && known.limiter.TokensAt(now) < 2
+}
 
 // text returns the configuration as a text for comparisons, without its resourceVersion.
 func text(u *unstructured.Unstructured) string {

@@ -82,8 +82,8 @@ func TestServiceInPlaceOfURLIsRepaired(t *testing.T) {
 	keepCalm(t, c)
 }
 
-// TestOthersCannotSwitchAWebhookOff adds a match condition that no request meets, as its owner in server-side apply, and as
-// somebody who adds it again to whatever Postern writes.
+// TestOthersCannotSwitchAWebhookOff adds a match condition that no request meets, as its owner in server-side apply, and
+// adds it again after the repair.
 func TestOthersCannotSwitchAWebhookOff(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
