@@ -80,7 +80,7 @@ func TestConditionsOfOthersAreRemoved(t *testing.T) {
 	}
 }
 
-// onJSONPatch calls before each JSON patch, as somebody who is faster, and after it.
+// onJSONPatch calls before each JSON patch, as somebody who is faster.
 func onJSONPatch(c *cluster, before func(clienttesting.PatchAction) error) {
 	c.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if p, ok := a.(clienttesting.PatchAction); ok && p.GetPatchType() == types.JSONPatchType {
@@ -125,6 +125,26 @@ func TestConditionsThatWereNotSeenStay(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestConditionsThatAnotherReplicaRemoves is a patch that fails because another replica was faster.
+func TestConditionsThatAnotherReplicaRemoves(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	mustSync(t, r, c)
+	c.editOne(t, mutatingKind, never)
+	tried := 0
+	onJSONPatch(c, func(p clienttesting.PatchAction) error {
+		if tried++; tried == 1 {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: mutatingKind}, p.GetName(), nil)
+		}
+		return nil
+	})
+	mustSync(t, r, c)
+	ours := webhooksByName(c.registered(t, mutatingKind, "postern-pods").Object)["pods.postern.dev"]
+	if conditions, _ := asMap(ours)["matchConditions"].([]any); tried != 2 || named(conditions)["never"] != nil {
+		t.Errorf("Got the conditions %v after %d attempts, want Postern's after two", conditions, tried)
 	}
 }
 
@@ -409,7 +429,7 @@ func TestSelectorsAreLookedAtInTime(t *testing.T) {
 	mustSync(t, next, c)
 	r.fleet().set(yieldsTo(next))
 	mustSync(t, r, c)
-	if got := gauges(t, registry, "postern_webhook_narrowed"); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) || r.narrowed.told != "" {
+	if got := gauges(t, registry, "postern_webhook_narrowed"); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) || r.narrowed.told != "" || r.narrowed.at.IsZero() {
 		t.Errorf("Got the metrics %v of a replica that does not register, which has told %q, want 0", got, r.narrowed.told)
 	}
 }
