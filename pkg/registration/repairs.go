@@ -54,7 +54,7 @@ func (r repairs) wait(key configKey, now time.Time) (wait time.Duration, first b
 	return repairInterval, first
 }
 
-// contested reports whether repairs had to wait, and a repair lasted less than twice the interval.
+// contested reports whether repairs had to wait, and the last one has not lasted for two intervals yet.
 func (r repairs) contested(key configKey, now time.Time) bool {
 	known := r[key]
 	return known != nil && known.told && known.limiter.TokensAt(now) < 2
