@@ -35,6 +35,15 @@ func (d Deployment) keys(s router.AdmissionService) []configKey {
 	return keys
 }
 
+// keys returns the keys of the configurations of all services.
+func (r *Registrar) keys() []configKey {
+	var keys []configKey
+	for _, s := range r.services {
+		keys = append(keys, r.deployment.keys(s)...)
+	}
+	return keys
+}
+
 // desired returns the configurations of all services, with the claim of this replica.
 func (r *Registrar) desired(owner *metav1.OwnerReference, own claim) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
@@ -298,10 +307,8 @@ func leftovers(want, have *unstructured.Unstructured) (patch []jsonPatch) {
 // markUnregistered sets the metric of all configurations to 0.
 func (r *Registrar) markUnregistered() {
 	r.forgetNarrowed()
-	for _, s := range r.services {
-		for _, key := range r.deployment.keys(s) {
-			r.metrics.setRegistered(key.kind, key.name, false)
-		}
+	for _, key := range r.keys() {
+		r.metrics.setRegistered(key.kind, key.name, false)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -161,8 +160,7 @@ func TestCanary(t *testing.T) {
 // countSkipped gives a registrar metrics, and returns a func that reads postern_canary_skipped.
 func countSkipped(t *testing.T, r *Registrar) func() float64 {
 	t.Helper()
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	return func() float64 {
 		families, err := registry.Gather()
 		if err != nil {

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
@@ -333,8 +332,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 			settle(t, c, first)
 			other := memberOf(t, c, tt.deployment, 9, slower)
 			other.bundle = newBundle("theirs")
-			registry := metrics.NewKubeRegistry()
-			other.metrics = NewMetrics(registry)
+			registry := measure(other)
 			other.services = nil
 			other.joined.Store(false)
 			if err := other.Prepare(t.Context()); err == nil || err.Error() != tt.want {
@@ -654,8 +652,7 @@ func TestFollower(t *testing.T) {
 		c := newCluster(t, ourNamespace())
 		c.deploy(t, "postern", 2)
 		old, twin, next := memberOf(t, c, "postern", 1, nil), memberOf(t, c, "postern", 1, nil), memberOf(t, c, "postern", 2, slower)
-		registry := metrics.NewKubeRegistry()
-		old.metrics = NewMetrics(registry)
+		registry := measure(old)
 		settle(t, c, old, next, old, twin)
 		next.bundle.(*bundle).replace("next", "ca")
 		settle(t, c, next, old, twin)

@@ -52,13 +52,11 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 func (r *Registrar) yield(ctx context.Context, v verdict, view rollout.View, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.tellLeader(ctx, v, view)
 	r.forgetNarrowed()
-	for _, s := range r.services {
-		for _, key := range r.deployment.keys(s) {
-			if _, exists := stored(stores[key.kind], key.name); exists {
-				r.metrics.setRegistered(key.kind, key.name, true)
-			} else if r.followed.last[key] == nil {
-				r.metrics.forget(key.kind, key.name)
-			}
+	for _, key := range r.keys() {
+		if _, exists := stored(stores[key.kind], key.name); exists {
+			r.metrics.setRegistered(key.kind, key.name, true)
+		} else if r.followed.last[key] == nil {
+			r.metrics.forget(key.kind, key.name)
 		}
 	}
 	if v.rival == nil {

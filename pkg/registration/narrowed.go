@@ -73,7 +73,7 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 		if slices.ContainsFunc(slices.Collect(maps.Keys(selectors)), r.narrowed.isNew) {
 			return wait
 		}
-	} else if err := r.find(ctx, selectors); err != nil {
+	} else if err := r.findExcluded(ctx, selectors); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not find out what the selectors of others exclude from the webhooks")
 		if !apierrors.IsForbidden(err) {
 			again = narrowInterval
@@ -98,10 +98,8 @@ func (r *Registrar) reportNarrowed(ctx context.Context, desired map[configKey]*u
 // forgetNarrowed is called while this replica does not register. It leaves the look at selectors to those that do.
 func (r *Registrar) forgetNarrowed() {
 	r.narrowed = narrowing{at: r.narrowed.at}
-	for _, s := range r.services {
-		for _, key := range r.deployment.keys(s) {
-			r.metrics.setNarrowed(key.kind, key.name, false)
-		}
+	for _, key := range r.keys() {
+		r.metrics.setNarrowed(key.kind, key.name, false)
 	}
 }
 
@@ -165,9 +163,9 @@ func isForOwnNamespace(webhook any) bool {
 	return named(conditions)[router.OwnNamespace] != nil
 }
 
-// find finds out what each of the selectors excludes. If the namespaces cannot be listed, what was known stays, and every other
+// findExcluded finds out what each of the selectors excludes. If the namespaces cannot be listed, what was known stays, and every other
 // namespaceSelector counts as one that excludes something.
-func (r *Registrar) find(ctx context.Context, selectors map[foreignSelector]labels.Selector) error {
+func (r *Registrar) findExcluded(ctx context.Context, selectors map[foreignSelector]labels.Selector) error {
 	before := r.narrowed.excluded
 	out := map[foreignSelector]string{}
 	byNamespace := map[foreignSelector]labels.Selector{}

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -152,8 +151,7 @@ func TestConditionsThatAnotherReplicaRemoves(t *testing.T) {
 func TestConditionsThatComeBack(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	mustSync(t, r, c)
 	c.editOne(t, mutatingKind, never)
 	c.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -176,8 +174,7 @@ func TestConditionsThatComeBack(t *testing.T) {
 func TestContestedConfigurationIsNotRegistered(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	mustSync(t, r, c)
 	for range repairBurst + 2 {
 		c.editOne(t, mutatingKind, never)
@@ -325,8 +322,7 @@ func TestSelectorsOfOthersAreReported(t *testing.T) {
 					tt.change(d, s)
 				}
 			})
-			registry := metrics.NewKubeRegistry()
-			r.metrics = NewMetrics(registry)
+			registry := measure(r)
 			var told []string
 			r.Notify = func(_, reason, message string) {
 				if reason == EventNarrowed {
@@ -380,8 +376,7 @@ func TestSelectorsAreLookedAtInTime(t *testing.T) {
 		return refused != nil, nil, refused
 	})
 	r := newRegistrar(t, c, nil)
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	see := func(step string, wantLists int, want float64, soon bool) {
 		t.Helper()
 		again, err := r.sync(t.Context(), c.stores(t, r))

@@ -183,8 +183,7 @@ func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
 func TestServiceWaitsForEveryReplica(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, []string{"/nodes"} })
 	mustSync(t, r, c)
 	if got := c.applies(); len(got) != 0 {
@@ -268,6 +267,13 @@ func TestNothingThatIsHeardRemovesAService(t *testing.T) {
 	}
 }
 
+// measure gives a registrar metrics of its own.
+func measure(r *Registrar) metrics.KubeRegistry {
+	registry := metrics.NewKubeRegistry()
+	r.metrics = NewMetrics(registry)
+	return registry
+}
+
 func registeredMetrics(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
 	t.Helper()
 	return gauges(t, registry, "postern_webhook_registered")
@@ -302,8 +308,7 @@ func TestYieldingReplicaRaisesNoAlarm(t *testing.T) {
 	higher := newRegistrar(t, c, func(_ *Deployment, s *router.AdmissionService) { s.Mutate, s.MutatingConfig = nil, nil })
 	mustSync(t, higher, c)
 	r := newRegistrar(t, c, nil)
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	r.markUnregistered()
 	r.fleet().set(yieldsTo(higher))
 	mustSync(t, r, c)

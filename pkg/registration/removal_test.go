@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
@@ -79,8 +78,7 @@ func TestUninstallIsForGood(t *testing.T) {
 			url := func(d *Deployment, _ *router.AdmissionService) { d.URL = "https://x" }
 			c := newCluster(t, objects...)
 			r, late := newRegistrar(t, c, url), newRegistrar(t, c, url)
-			registry := metrics.NewKubeRegistry()
-			r.metrics = NewMetrics(registry)
+			registry := measure(r)
 			mustSync(t, r, c)
 			var stamped []*unstructured.Unstructured
 			c.PrependReactor("delete", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {

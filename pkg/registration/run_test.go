@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
@@ -81,8 +80,7 @@ func TestRunRegistersWhenReachable(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
 	r.reached = false
-	registry := metrics.NewKubeRegistry()
-	r.metrics = NewMetrics(registry)
+	registry := measure(r)
 	r.markUnregistered() // As NewRegistrar does.
 	registered := func() (out []float64) {
 		families, err := registry.Gather()
