@@ -33,7 +33,7 @@ func TestMendedDecisions(t *testing.T) {
 				settled.stop()
 				continue
 			}
-			pairs = append(pairs, &pair{t, c, settled, serveCase(t, m, c, func(string) bool { return false })})
+			pairs = append(pairs, &pair{t, c, settled, serveCase(t, m, c, func() bool { return true })})
 		}
 		for _, p := range pairs {
 			p.settled.sync(t)
@@ -70,13 +70,13 @@ type served struct {
 	stop func()
 }
 
-func serveCase(t *testing.T, m member, c *admittest.Case, everywhere func(string) bool) served {
+func serveCase(t *testing.T, m member, c *admittest.Case, mixed func() bool) served {
 	t.Helper()
 	e, err := c.Environment()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.RunsEverywhere = everywhere
+	e.Mixed = mixed
 	s, err := c.Service(e, m.Plugin)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func after(t *testing.T, ar *admissionv1.AdmissionRequest, resp *admissionv1.Adm
 	return out
 }
 
-// pair are two services for a case. Other replicas are said to lack the plugin of the mixed one.
+// pair are two services for a case. The mixed one runs beside replicas of another version.
 type pair struct {
 	*testing.T
 
@@ -262,7 +262,7 @@ cluster:
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			older, newer := serveIn(t, tc.cluster, tc.kept, nil), serveIn(t, tc.cluster, slices.Concat(tc.kept, tc.added), tc.added)
+			older, newer := serveIn(t, tc.cluster, tc.kept), serveIn(t, tc.cluster, slices.Concat(tc.kept, tc.added))
 			ar := podRequest(t, tc.pod)
 			if older.Mutate != nil {
 				ar = after(t, ar, answer(t, older.Mutate, ar))
@@ -278,8 +278,8 @@ cluster:
 	}
 }
 
-// serveIn returns the family of pods with some plugins, of which other replicas lack some.
-func serveIn(t *testing.T, cluster string, plugins, lacking []string) served {
+// serveIn returns the family of pods with some plugins, beside replicas of another version.
+func serveIn(t *testing.T, cluster string, plugins []string) served {
 	t.Helper()
 	c, err := admittest.Parse(fmt.Appendf(nil, "# The cluster.\n%s\nwant: {configError: none}\n", cluster))
 	if err != nil {
@@ -296,7 +296,7 @@ func serveIn(t *testing.T, cluster string, plugins, lacking []string) served {
 	if deps.Features, err = Families().Features(); err != nil {
 		t.Fatal(err)
 	}
-	deps.RunsEverywhere = func(plugin string) bool { return !slices.Contains(lacking, plugin) }
+	deps.Mixed = func() bool { return true }
 	enabled := map[string][]byte{}
 	for _, name := range plugins {
 		enabled[name] = nil

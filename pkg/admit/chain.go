@@ -64,7 +64,7 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
 		return s, err
 	}
-	c := &chain{observe: d.Observe, anyNamespace: f.AnyNamespace, mutating: mutating, everywhere: d.RunsEverywhere, mended: d.Mended}
+	c := &chain{observe: d.Observe, anyNamespace: f.AnyNamespace, mutating: mutating, mixed: d.Mixed, mended: d.Mended}
 	s.Objects = router.Objects{Weigh: objects.Weigh, Bound: objects.Bound, New: objects.New}
 	if len(mutating) > 0 {
 		s.Mutate = c.admitFunc(Mutating, mutating)
@@ -142,9 +142,9 @@ type chain struct {
 	observe      func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 	anyNamespace bool
 	// mutating holds the steps of the mutating phase. See mender.
-	mutating   []step
-	everywhere func(plugin string) bool
-	mended     func(plugin string)
+	mutating []step
+	mixed    func() bool
+	mended   func(plugin string)
 }
 
 // admitFunc returns the AdmitFunc of one half of a family.
@@ -211,7 +211,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 		return start, fmt.Errorf("plugin %s was not reached: %w", s.plugin.Name, err)
 	}
 	err := s.call(ctx, r)
-	if err != nil && phase == Validating && c.everywhere != nil {
+	if err != nil && phase == Validating && c.mixed != nil {
 		err = m.reconsider(ctx, s, err)
 	}
 	end := time.Now()

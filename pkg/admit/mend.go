@@ -38,7 +38,7 @@ type mender struct {
 // the request with all changes, which names what is really wrong with the object.
 func (m *mender) reconsider(ctx context.Context, s step, denial error) error {
 	own := slices.IndexFunc(m.chain.mutating, func(o step) bool { return o.plugin == s.plugin && o.sees(m.request.AdmissionRequest) })
-	if own < 0 || m.request.Object == nil || !isDenial(denial) || m.chain.everywhere(s.plugin.Name) {
+	if own < 0 || m.request.Object == nil || !isDenial(denial) || !m.chain.mixed() {
 		return denial
 	}
 	// Slow dry runs must leave time for the denial.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,7 +29,7 @@ func requires(labels ...string) admit.Func {
 
 // lackedByOthers are dependencies with which another replica is said to lack all plugins.
 func lackedByOthers() admit.Deps {
-	return admit.Deps{RunsEverywhere: func(string) bool { return false }}
+	return admit.Deps{Mixed: func() bool { return true }}
 }
 
 // TestDenialsThatOthersMayHaveCaused has a plugin that sets the label to its own name, and denies pods without it. Another
@@ -75,13 +74,13 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plugins []*admit.Plugin
 		pod     string
-		// lacking holds the plugins that others are said to lack. The default is P.
-		lacking []string
+		// equal is true if all replicas are said to run the same plugins.
+		equal bool
 		// without holds the plugins in the annotation. want is a part of the message of a denial.
 		without, want string
 	}{
 		"its change would do":                   {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, without: "P"},
-		"all are said to run it":                {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, lacking: []string{"Q"}, want: "no label P"},
+		"all are said to run it":                {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, equal: true, want: "no label P"},
 		"its change is there":                   {plugins: []*admit.Plugin{p("P", set("P"), denies)}, pod: labelled, want: "never"},
 		"its change is there and passes":        {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: labelled},
 		"its change would not do":               {plugins: []*admit.Plugin{p("P", set("P"), requires("P", "Q"))}, pod: bare, want: "no label Q"},
@@ -112,17 +111,14 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		},
 		"two plugins": {
 			plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", set("Q"), requires("Q")), p("R", set("R"), requires("R"))},
-			pod:     `{"metadata":{"name":"p","labels":{"R":"R"}}}`, lacking: []string{"P", "Q", "R"}, without: "P,Q",
+			pod:     `{"metadata":{"name":"p","labels":{"R":"R"}}}`, without: "P,Q",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mended, rejected := "", map[string]bool{}
-			if tc.lacking == nil {
-				tc.lacking = []string{"P"}
-			}
 			s := serviceWith(t, admit.Deps{
-				RunsEverywhere: func(plugin string) bool { return !slices.Contains(tc.lacking, plugin) },
-				Mended:         func(plugin string) { mended += "," + plugin },
+				Mixed:  func() bool { return !tc.equal },
+				Mended: func(plugin string) { mended += "," + plugin },
 				Observe: func(plugin string, _ admit.Phase, r *admit.Request, _ time.Duration, err error) {
 					rejected[plugin] = err != nil
 					if r.IsDryRun() {

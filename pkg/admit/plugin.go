@@ -107,11 +107,11 @@ type Deps struct {
 	Metrics metrics.KubeRegistry
 	// Observe is called after each call of a Func, with its duration and its error. It may be nil. Plugins do not call it.
 	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
-	// RunsEverywhere reports whether every living replica runs the plugin, as far as is known. Nil means that all do. Mended
+	// Mixed reports whether a replica with other plugins may get requests, as far as is known. Nil means that none may. Mended
 	// is called for each plugin whose denial was dropped because another replica may not run it; it may be nil. Plugins call
 	// neither.
-	RunsEverywhere func(plugin string) bool
-	Mended         func(plugin string)
+	Mixed  func() bool
+	Mended func(plugin string)
 }
 
 // Flag returns the value of a flag. Plugins parse the value in New.

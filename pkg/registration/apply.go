@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -100,10 +99,10 @@ func owned(obj runtime.Object, owner *metav1.OwnerReference) (*unstructured.Unst
 }
 
 // ensure applies a configuration, unless the stored configuration already has every
-// field of it. Server-side apply keeps the fields of other owners. If wait is not nil,
-// ensure does not add a configuration that is not there, and returns wait. It returns
+// field of it. Server-side apply keeps the fields of other owners. A configuration that
+// is not there is added only if mayAdd lets it. It returns
 // the time after which it must be repeated, or 0.
-func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, view rollout.View, wait error, store cache.Store) (again time.Duration, err error) {
+func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructured.Unstructured, own claim, store cache.Store) (again time.Duration, err error) {
 	defer func() {
 		if err != nil {
 			r.metrics.setRegistered(key.kind, key.name, false)
@@ -121,12 +120,12 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 		return 0, err
 	}
 	if !exists {
-		if wait != nil {
-			return 0, wait
+		if err := r.mayAdd(key); err != nil {
+			return 0, err
 		}
 		return r.write(ctx, key, want, nil)
 	}
-	if err := r.fence.admit(ctx, view, have); err != nil {
+	if err := r.fence.admit(ctx, own, have); err != nil {
 		return 0, err
 	}
 	return r.write(ctx, key, want, have)
@@ -182,6 +181,7 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 	}
 	r.metrics.setRegistered(key.kind, key.name, !r.repairs.contested(key, time.Now()))
 	r.repairs.seen(key, want)
+	r.had.see(key)
 	switch {
 	case repair:
 		log.Info("Repaired the registration")

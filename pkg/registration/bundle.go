@@ -88,12 +88,12 @@ func (r *Registrar) introduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	view := r.replicas.View()
-	v, err := r.fence.look(ctx, view, all(byKind))
+	own := r.fleet.claim()
+	v, err := r.fence.look(ctx, own, all(byKind))
 	if err != nil {
 		return err
 	}
-	if err := v.refusal(selfOf(view)); err != nil {
+	if err := v.refusal(own); err != nil {
 		return err
 	}
 	missing := r.bundle.Held(r.deployment.heldBundles(all(byKind)))

@@ -117,7 +117,7 @@ func TestHeldIsWhatCallsUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A replica that registers nothing sees the same bundles.
-	replica.fleet().set(yieldsTo(r))
+	replica.fence.turned = true
 	for name, r := range map[string]*Registrar{"the one that registers": r, "another": replica} {
 		mustSync(t, r, c)
 		if got, want := r.bundle.(*bundle).seen(), string(cert("ca")); got != want {
@@ -145,7 +145,7 @@ func TestNewCAIsIntroduced(t *testing.T) {
 			before := c.registered(t, mutatingKind, "postern-pods")
 			comes := newRegistrar(t, c, nil)
 			comes.bundle.(*bundle).replace("new")
-			comes.fleet().set(yieldsTo(registers))
+			comes.fence.turned = true
 			if err := start(comes, c); err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,6 @@ const (
 var (
 	leases       = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	coreServices = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	pods         = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 	errNotObserved = errors.New("the API server has not observed the canary webhook yet")
 )
@@ -197,7 +196,7 @@ func (c *canary) selected(ctx context.Context, service *unstructured.Unstructure
 	if err != nil || len(selector) == 0 {
 		return nil //nolint:nilerr // Somebody else leads it to the replicas.
 	}
-	pod, err := r.client.Resource(pods).Namespace(r.deployment.Namespace).Get(ctx, r.replicas.Name(), metav1.GetOptions{})
+	pod, err := r.client.Resource(pods).Namespace(r.deployment.Namespace).Get(ctx, r.fleet.Name(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil // It is not in a pod, or does not know of it.
@@ -223,7 +222,7 @@ func (c *canary) apply(ctx context.Context, config *unstructured.Unstructured) e
 // replica returns what the canary of this replica is called, however often the replica restarts. The configuration of the
 // canaries therefore does not grow with each restart.
 func (c *canary) replica() string {
-	sum := sha256.Sum256([]byte(c.registrar.replicas.Name()))
+	sum := sha256.Sum256([]byte(c.registrar.fleet.Name()))
 	return hex.EncodeToString(sum[:8])
 }
 

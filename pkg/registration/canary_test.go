@@ -373,15 +373,15 @@ func TestPrepareWaitsForTheCanary(t *testing.T) {
 					t.Errorf("Got %s before the API server called the replica", a)
 				}
 			}
-			if err := r.Leave(t.Context(), true); err != nil || len(r.fleet().calls) > 0 {
-				t.Errorf("Got the announcements %v (%v), want that nobody heard of the replica", r.fleet().calls, err)
+			if err := r.Leave(t.Context(), true); err != nil || len(deletions(c)) > 0 {
+				t.Errorf("Deleted %v (%v), want nothing before the replica takes part", deletions(c), err)
 			}
 			routed = true
 			if err := r.Prepare(t.Context()); err != nil && !strings.Contains(err.Error(), "a higher rank") {
 				t.Fatal(err)
 			}
-			if got := r.fleet().calls; !slices.Equal(got, []string{"join"}) {
-				t.Errorf("Got the announcements %v, want that the replica joined", got)
+			if !r.joined.Load() {
+				t.Error("The replica does not take part")
 			}
 			if got := *asked; got != 2 {
 				t.Errorf("Asked %d times, want twice", got)
@@ -434,29 +434,8 @@ func TestPrepareLooksAgain(t *testing.T) {
 		c.edit(t, func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{ClaimAnnotation: theirs}) })
 		return called(webhook, lease)
 	})
-	if err := r.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "registered by Deployment other") || len(r.fleet().calls) > 0 {
-		t.Errorf("Got %v and the announcements %v, want to stay away from the other Deployment", err, r.fleet().calls)
-	}
-}
-
-// TestLeaveAfterAnAttempt checks that a replica that may have a Lease says that it leaves, also if it then waits for its canary.
-func TestLeaveAfterAnAttempt(t *testing.T) {
-	c := newCluster(t, ourNamespace(), canaryService())
-	c.deploy(t, "postern", 3)
-	c.answering(t, noRoute)
-	r := memberOf(t, c, "postern", 2, nil)
-	r.joined.Store(false)
-	r.fleet().err = errors.New("away")
-	if err := r.Prepare(t.Context()); err == nil {
-		t.Fatal("Got no error of Join")
-	}
-	r.fleet().err = nil
-	mustSync(t, memberOf(t, c, "postern", 3, nil), c)
-	if err := r.Prepare(t.Context()); err == nil {
-		t.Fatal("Got no error, want to wait")
-	}
-	if err := r.Leave(t.Context(), false); err != nil || !slices.Equal(r.fleet().calls, []string{"join", "leave"}) {
-		t.Errorf("Got %v and the announcements %v, want that the replica leaves", err, r.fleet().calls)
+	if err := r.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "registered by Deployment other") || len(deletions(c)) > 1 {
+		t.Errorf("Got %v and deleted %v, want to stay away from the other Deployment", err, deletions(c))
 	}
 }
 
@@ -582,7 +561,7 @@ func TestCanariesShareAConfiguration(t *testing.T) {
 		var replicas []*Registrar
 		for _, name := range []string{"us", "us", "them"} {
 			r := newRegistrar(t, c, nil)
-			r.fleet().name, r.CanaryPath = name, fmt.Sprintf("/canary/nonce%d", len(replicas))
+			r.fleet.name, r.CanaryPath = name, fmt.Sprintf("/canary/nonce%d", len(replicas))
 			replicas = append(replicas, r)
 			if err := r.Called(t.Context()); !errors.Is(err, errNotObserved) {
 				t.Errorf("Got %v before the API server has observed the canaries", err)

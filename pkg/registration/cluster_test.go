@@ -1,7 +1,6 @@
 package registration
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/pem"
 	"slices"
@@ -10,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +21,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -30,12 +31,15 @@ type cluster struct {
 
 	mu      sync.Mutex
 	applied []string
+	// deleted holds the configurations that were deleted, as they were.
+	deleted []*unstructured.Unstructured
 }
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		namespaces: "NamespaceList", deployments: "DeploymentList", coreServices: "ServiceList", leases: "LeaseList",
+		pods: "PodList", replicaSets: "ReplicaSetList",
 	}
 	for kind, gvr := range resources() {
 		kinds[gvr] = kind + "List"
@@ -63,6 +67,14 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 		merged := have.(*unstructured.Unstructured).DeepCopy()
 		merged.Object = merge(merged.Object, want.Object).(map[string]any)
 		return true, merged, c.Tracker().Update(patch.GetResource(), merged, "")
+	})
+	c.PrependReactor("delete", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if obj, err := c.Tracker().Get(action.GetResource(), "", action.(clienttesting.DeleteAction).GetName()); err == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.deleted = append(c.deleted, obj.(*unstructured.Unstructured).DeepCopy())
+		}
+		return false, nil, nil
 	})
 	return c
 }
@@ -92,6 +104,18 @@ func merge(have, want any) any {
 		h[at] = merge(h[at], item)
 	}
 	return h
+}
+
+// tell tells replicas of the deletions by replicas up to now, as their watches do.
+func (c *cluster) tell(replicas ...*Registrar) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, u := range c.deleted {
+		for _, r := range replicas {
+			r.noticeRemoval(u)
+			r.notice(u)
+		}
+	}
 }
 
 func (c *cluster) applies() []string {
@@ -244,77 +268,20 @@ func other(kind, name string) *unstructured.Unstructured {
 	return u
 }
 
-// fleet is Replicas with a View that a test replaces.
-type fleet struct {
-	name string
-
-	mu      sync.Mutex
-	view    rollout.View
-	changed chan struct{}
-	// calls holds the announcements in order. err is their result.
-	calls []string
-	err   error
+// know changes what a replica knows of itself and of its Deployment.
+func (r *Registrar) know(change func(*Fleet)) {
+	r.fleet.mu.Lock()
+	defer r.fleet.mu.Unlock()
+	change(r.fleet)
 }
 
-func newFleet() *fleet {
-	return &fleet{name: "us", view: rollout.View{Leads: true, Leader: "us", Serves: []string{"/pods", "/nodes"}}, changed: make(chan struct{})}
+// mixed makes pods of another version run. alone makes none run.
+func mixed(f *Fleet) {
+	f.workload, f.looked, f.other, f.running = labels.Everything(), time.Now(), time.Now(), true
 }
 
-func (f *fleet) Name() string { return f.name }
-
-func (f *fleet) View() rollout.View {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.view
-}
-
-func (f *fleet) Changed() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
-}
-
-// set changes the View.
-func (f *fleet) set(change func(*rollout.View)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(&f.view)
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-func (f *fleet) call(name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, name)
-	return f.err
-}
-
-func (f *fleet) Locate(context.Context) error   { return nil }
-func (f *fleet) Join(context.Context) error     { return f.call("join") }
-func (f *fleet) Register(context.Context) error { return f.call("register") }
-func (f *fleet) Leave(context.Context) error    { return f.call("leave") }
-
-func (f *fleet) Last(context.Context) (bool, error) {
-	return len(f.View().Staying) == 0, f.call("last")
-}
-
-// yields makes another replica register.
-func yields(v *rollout.View) {
-	v.Leads, v.Leader, v.Higher, v.Living = false, "other", []string{"other"}, []string{"other"}
-}
-
-// yieldsTo makes a replica register that started later.
-func yieldsTo(o *Registrar) func(*rollout.View) {
-	return func(v *rollout.View) {
-		yields(v)
-		v.Later = []string{o.replicas.View().Self.Digest}
-	}
-}
-
-// alone makes this replica the only one that lives.
-func alone(v *rollout.View) {
-	v.Leads, v.Leader, v.Higher, v.Later, v.Living = true, "us", nil, nil, nil
+func alone(f *Fleet) {
+	f.workload, f.looked, f.other, f.running = labels.Everything(), time.Now(), time.Time{}, false
 }
 
 // newRegistrar returns a registrar that the API server can call and that the others know.
@@ -328,18 +295,47 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), newFleet(), nil)
+	fleet := NewFleet(c, FleetOptions{Namespace: "postern-system", Name: "us", Digest: digest})
+	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), fleet, nil)
 	r.reached, r.noticeTime, r.CanaryPath = true, 0, "/canary/ournonce"
 	r.joined.Store(true)
-	r.fleet().set(func(v *rollout.View) { v.Self.Digest = digest })
 	return r
 }
-
-func (r *Registrar) fleet() *fleet { return r.replicas.(*fleet) }
 
 func mustSync(t *testing.T, r *Registrar, c *cluster) {
 	t.Helper()
 	if _, err := r.sync(t.Context(), c.stores(t, r)); err != nil {
 		t.Fatalf("Synchronizing: %v", err)
 	}
+}
+
+// add stores an object of our namespace.
+func (c *cluster) add(t *testing.T, gvr schema.GroupVersionResource, obj any) {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Tracker().Create(gvr, &unstructured.Unstructured{Object: content}, "postern-system"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitingPod is a pod of which no container runs.
+func waitingPod(name string) corev1.Pod {
+	return corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: name, UID: types.UID(name + "-uid"), Labels: map[string]string{"app": "postern"}},
+	}
+}
+
+func runningPod(name string) corev1.Pod {
+	p := waitingPod(name)
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	return p
+}
+
+func terminating(p corev1.Pod) corev1.Pod {
+	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	return p
 }

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
-
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 )
 
 const (
@@ -56,9 +55,6 @@ func claimOf(u *unstructured.Unstructured) (claim, bool) {
 	return c.normal(), claimed
 }
 
-// selfOf returns the claim of this replica.
-func selfOf(view rollout.View) claim { return claim(view.Self).normal() }
-
 // normal returns the claim of a process for what is not the claim of a Deployment.
 func (c claim) normal() claim {
 	if c.UID == "" || c.Revision < 1 || len(validation.IsDNS1123Subdomain(c.Deployment)) > 0 {
@@ -77,6 +73,9 @@ func (c claim) text() (string, error) {
 
 func (c claim) isProcess() bool { return c.UID == "" }
 
+// isPeerOf reports whether the claims are those of one revision, or of processes.
+func (c claim) isPeerOf(o claim) bool { return c.UID == o.UID && c.Revision == o.Revision }
+
 func (c claim) String() string {
 	if c.isProcess() {
 		return "a process outside of a Deployment"
@@ -84,8 +83,7 @@ func (c claim) String() string {
 	return fmt.Sprintf("revision %d of Deployment %s", c.Revision, c.Deployment)
 }
 
-// fence decides by the claims of the registered configurations whether this replica may write. The Leases of others are
-// asked only if there is no claim, and if two replicas of one revision register different webhooks.
+// fence decides by the claims of the registered configurations whether this replica may write.
 type fence struct {
 	client    dynamic.Interface
 	namespace string
@@ -95,6 +93,11 @@ type fence struct {
 	rival *claim
 	// owner is true if all configurations had the claim of this replica once, and this replica has not yielded since.
 	owner bool
+	// turned is true if this replica has registered all that it may, if all configurations had its claim, or if it gave way to a
+	// peer that wrote at the same moment. Of replicas of which none is above the other, each takes the registration over once.
+	turned bool
+	// insists is true if a peer that wrote at the same moment did not go on.
+	insists bool
 
 	warned sync.Once
 }
@@ -116,16 +119,11 @@ type verdict struct {
 	// rival is the highest claim that this replica yields to. It is nil if there is none.
 	rival *claim
 	rank  rank
-	// leased is true if nobody has claimed the configurations, and the Leases leave them to another replica.
-	leased bool
-	// superseded is true if the Leases tell of a replica of a higher rank that registers, and may have nothing to register. What
-	// is missing may have been removed by that replica, so it must stay away while that lives.
-	superseded bool
-	// nothing is true if nothing is registered.
-	nothing bool
+	// nothing is true if nothing is registered. split is true if the rival is a peer, and this replica's claim is registered too.
+	nothing, split bool
 }
 
-func (v verdict) yields() bool { return v.rank != lower || v.leased }
+func (v verdict) yields() bool { return v.rank != lower }
 
 // refusal returns the reason for which this replica does not take part at all, or nil.
 func (v verdict) refusal(own claim) error {
@@ -140,8 +138,7 @@ func (v verdict) refusal(own claim) error {
 }
 
 // look compares this replica with the claims of all configurations of this Postern.
-func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstructured.Unstructured) (verdict, error) {
-	own := selfOf(view)
+func (f *fence) look(ctx context.Context, own claim, configs []*unstructured.Unstructured) (verdict, error) {
 	var claims []claim
 	known, unclaimed := 0, false
 	for _, u := range configs {
@@ -156,16 +153,18 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 		}
 	}
 	f.mu.Lock() // It is not held during the requests.
-	rival, owner := f.rival, f.owner
+	rival, owner, turned, insists := f.rival, f.owner, f.turned, f.insists
 	f.mu.Unlock()
-	mine := slices.Contains(claims, own)
-	only := mine && !unclaimed && len(claims) == 1
-	if rival != nil && !slices.Contains(claims, *rival) {
+	registered := slices.Contains(claims, own)
+	only := registered && !unclaimed && len(claims) == 1
+	mine := registered && !insists
+	// A peer whose claim was replaced everywhere by this one has been overwritten by an equal replica that started later.
+	if rival != nil && !slices.Contains(claims, *rival) && (!only || !rival.isPeerOf(own)) {
 		claims = append(claims, *rival)
 	}
 	var v verdict
 	for _, c := range claims {
-		rank, err := f.rank(ctx, view, c, mine, owner)
+		rank, err := f.rank(ctx, own, c, mine, owner, turned)
 		if err != nil {
 			return verdict{}, err
 		}
@@ -173,62 +172,63 @@ func (f *fence) look(ctx context.Context, view rollout.View, configs []*unstruct
 			v.rank, v.rival = rank, &c
 		}
 	}
-	if v.rival == nil && !view.Leads {
-		// Nothing is above the newest revision, whatever a Lease says.
-		newest, err := f.isNewest(ctx, own)
-		if err != nil {
-			return verdict{}, err
-		}
-		v.superseded = !newest
-		ours := owner || slices.ContainsFunc(claims, func(c claim) bool { return c.UID == own.UID && !own.isProcess() })
-		v.leased = unclaimed && (v.superseded || !ours) || known == 0 && v.superseded
-	}
 	v.nothing = known == 0
+	v.split = v.rank == higher && registered && v.rival.isPeerOf(own)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rival, f.owner = v.rival, !v.yields() && (owner || only)
+	f.rival, f.owner, f.turned, f.insists = v.rival, !v.yields() && (owner || only), f.turned || only || v.split, f.insists && !only
 	return v, nil
 }
 
+// endTurn says that this replica has registered all that it may.
+func (f *fence) endTurn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turned = true
+}
+
+// takeTurn lets this replica take the registration over once more, because a peer does not go on.
+func (f *fence) takeTurn() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rival, f.turned, f.insists = nil, false, true
+}
+
 // admit returns an error if this replica must not overwrite a configuration that look has not seen.
-func (f *fence) admit(ctx context.Context, view rollout.View, u *unstructured.Unstructured) error {
+func (f *fence) admit(ctx context.Context, own claim, u *unstructured.Unstructured) error {
 	c, claimed := claimOf(u)
 	if !claimed {
 		return nil
 	}
 	f.mu.Lock()
-	owner := f.owner
+	owner, turned := f.owner, f.turned
 	f.mu.Unlock()
-	rank, err := f.rank(ctx, view, c, owner, owner)
+	rank, err := f.rank(ctx, own, c, false, owner, turned)
 	if err == nil && rank != lower {
 		err = fmt.Errorf("%s %s was registered by %s", u.GetKind(), u.GetName(), c)
 	}
 	return err
 }
 
-// rank compares this replica with a claim. mine is true if the claim of this replica is registered too, owner if it was the only
-// one before.
-func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine, owner bool) (rank, error) {
-	own := selfOf(view)
+// rank compares this replica with a claim. mine is true if the claim of this replica is registered too, owner and turned are those
+// of the fence.
+func (f *fence) rank(ctx context.Context, own, c claim, mine, owner, turned bool) (rank, error) {
 	switch {
 	case c == own:
 		return lower, nil
 	case c.isProcess() && !own.isProcess():
 		d, known, err := f.find(ctx, own.Deployment)
 		if err == nil && known && !isThe(d, own) {
-			return byLease(view), nil // The Deployment was deleted without its pods.
+			return takesTurns(own, c, mine, turned), nil // The Deployment was deleted without its pods.
 		}
 		return lower, err
 	case c.UID != own.UID:
-		return f.rankOfAnother(ctx, view, c, mine, owner)
+		return f.rankOfAnother(ctx, own, c, mine, owner, turned)
 	case c.Revision < own.Revision:
 		return lower, nil
 	case c.Revision == own.Revision:
-		// Two replicas differ, for example because a ConfigMap has changed. The one that started later registers, if it lives.
-		if slices.Contains(view.Later, c.Digest) {
-			return higher, nil
-		}
-		return lower, nil
+		// Two replicas differ, for example because a ConfigMap has changed.
+		return takesTurns(own, c, mine, turned), nil
 	}
 	d, known, err := f.find(ctx, c.Deployment)
 	if err != nil {
@@ -241,14 +241,13 @@ func (f *fence) rank(ctx context.Context, view rollout.View, c claim, mine, owne
 }
 
 // rankOfAnother compares this replica with the claim of another Deployment.
-func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, mine, owner bool) (rank, error) {
-	own := selfOf(view)
+func (f *fence) rankOfAnother(ctx context.Context, own, c claim, mine, owner, turned bool) (rank, error) {
 	other, known, err := f.find(ctx, c.Deployment)
 	switch {
 	case err != nil:
 		return lower, err
 	case !known:
-		return byLease(view), nil
+		return takesTurns(own, c, mine, turned), nil
 	case !isThe(other, c):
 		return lower, nil
 	case own.isProcess():
@@ -271,11 +270,16 @@ func (f *fence) rankOfAnother(ctx context.Context, view rollout.View, c claim, m
 	return foreign, nil
 }
 
-func byLease(view rollout.View) rank {
-	if view.Leads {
-		return lower
+// takesTurns decides between replicas of which none is above the other: the one that started last registers. Each takes the
+// registration over once, so that they do not overwrite each other for ever. Of two that write at the same moment, one gives way.
+func takesTurns(own, c claim, mine, turned bool) rank {
+	if mine {
+		turned = cmp.Or(cmp.Compare(own.Digest, c.Digest), cmp.Compare(own.UID, c.UID)) < 0
 	}
-	return higher
+	if turned {
+		return higher
+	}
+	return lower
 }
 
 // isInForce reports whether everything that is registered has the claim own, or nothing is registered.
@@ -284,15 +288,6 @@ func isInForce(configs []*unstructured.Unstructured, own claim) bool {
 		c, _ := claimOf(u)
 		return c != own && !isCanary(u)
 	})
-}
-
-// isNewest reports whether this replica is of the newest revision of its Deployment.
-func (f *fence) isNewest(ctx context.Context, own claim) (bool, error) {
-	if own.isProcess() {
-		return false, nil
-	}
-	d, _, err := f.find(ctx, own.Deployment)
-	return err == nil && isThe(d, own) && revisionOf(d) == own.Revision, err
 }
 
 // ends reports whether the Deployment of this replica was deleted or has no replicas any more.

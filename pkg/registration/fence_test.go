@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -58,17 +59,12 @@ func slower(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Se
 func memberOf(t *testing.T, c *cluster, deployment string, revision int64, change func(*Deployment, *router.AdmissionService)) *Registrar {
 	t.Helper()
 	r := newRegistrar(t, c, change)
-	r.fleet().set(func(v *rollout.View) {
-		if deployment != "" {
-			v.Self.Deployment, v.Self.UID, v.Self.Revision = deployment, types.UID(deployment+"-uid"), revision
-		}
-	})
+	if deployment != "" {
+		r.know(func(f *Fleet) {
+			f.self.Deployment, f.self.UID, f.self.Revision = deployment, types.UID(deployment+"-uid"), revision
+		})
+	}
 	return r
-}
-
-// forged makes a Lease say that a replica of a higher rank registers, which serves and runs nothing.
-func forged(v *rollout.View) {
-	v.Leads, v.Leader, v.Higher, v.Living, v.Staying, v.Serves = false, "forged", []string{"forged"}, []string{"forged"}, []string{"forged"}, nil
 }
 
 // registeredBy returns the claims of the configurations that are registered.
@@ -86,7 +82,7 @@ func registeredBy(t *testing.T, c *cluster) map[string]claim {
 // isRegistrationOf reports whether all that is registered is as r desires it.
 func isRegistrationOf(t *testing.T, c *cluster, r *Registrar) bool {
 	t.Helper()
-	own := selfOf(r.replicas.View())
+	own := r.fleet.claim()
 	return c.isRegistered(t, r) && maps.Equal(registeredBy(t, c), map[string]claim{mutatingKind: own, validatingKind: own})
 }
 
@@ -125,38 +121,40 @@ func TestRanks(t *testing.T) {
 		name       string
 		own, other claim
 		do         func(*cluster)
-		lower      bool // by the Leases
-		later      bool // a replica of the revision and digest of the claim
+		turned     bool
 		mine       bool
 		owner      bool
 		want       rank
 	}{
-		{name: "its own", own: mine, other: mine, lower: true, want: lower},
-		{name: "its own of a process", own: process, other: process, lower: true, want: lower},
-		{name: "an earlier revision", own: mine, other: claim{"postern", "postern-uid", 3, "e"}, lower: true, want: lower},
+		{name: "its own", own: mine, other: mine, turned: true, want: lower},
+		{name: "its own of a process", own: process, other: process, turned: true, want: lower},
+		{name: "an earlier revision", own: mine, other: claim{"postern", "postern-uid", 3, "e"}, turned: true, want: lower},
 		{name: "a later revision", own: mine, other: claim{"postern", "postern-uid", 5, "d"}, want: higher},
-		{name: "a revision that does not exist", own: mine, other: claim{"postern", "postern-uid", 6, "e"}, lower: true, want: lower},
+		{name: "a revision that does not exist", own: mine, other: claim{"postern", "postern-uid", 6, "e"}, turned: true, want: lower},
 		{name: "a later revision, unreadable", own: mine, other: claim{"postern", "postern-uid", 999, "e"}, do: forbid, want: higher},
 		{name: "a later revision, deleted", own: mine, other: claim{"postern", "postern-uid", 5, "e"}, do: func(c *cluster) { c.undeploy(t, "postern") }, want: higher},
-		{name: "another digest", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, lower: true, want: lower},
-		{name: "another digest of a later start", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, later: true, want: higher},
-		{name: "a process", own: mine, other: claim{Digest: "e"}, lower: true, want: lower},
-		{name: "a process, if it may not read Deployments", own: mine, other: claim{Digest: "e"}, do: forbid, lower: true, want: lower},
+		{name: "another digest", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, want: lower},
+		{name: "another digest of a later start", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, turned: true, want: higher},
+		{name: "the second of two digests at once", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, mine: true, want: higher},
+		{name: "the first of two digests at once", own: mine, other: claim{"postern", "postern-uid", 4, "c"}, mine: true, turned: true, want: lower},
+		{name: "a process", own: mine, other: claim{Digest: "e"}, turned: true, want: lower},
+		{name: "a process, if it may not read Deployments", own: mine, other: claim{Digest: "e"}, do: forbid, turned: true, want: lower},
 		{name: "a process, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, want: lower},
-		{name: "a process of a later start, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, lower: true, want: higher},
-		{name: "another process", own: process, other: claim{Digest: "e"}, lower: true, want: lower},
-		{name: "another process of a later start", own: process, other: claim{Digest: "e"}, later: true, want: higher},
+		{name: "a process of a later start, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, turned: true, want: higher},
+		{name: "another process", own: process, other: claim{Digest: "e"}, want: lower},
+		{name: "another process of a later start", own: process, other: claim{Digest: "e"}, turned: true, want: higher},
 		{name: "a Deployment, to a process", own: process, other: mine, want: foreign},
-		{name: "a Deployment that does not exist, to a process", own: process, other: claim{"gone", "gone-uid", 1, "d"}, lower: true, want: lower},
-		{name: "a Deployment made again, to a process", own: process, other: claim{"postern", "former-uid", 4, "d"}, lower: true, want: lower},
+		{name: "a Deployment that does not exist, to a process", own: process, other: claim{"gone", "gone-uid", 1, "d"}, turned: true, want: lower},
+		{name: "a Deployment made again, to a process", own: process, other: claim{"postern", "former-uid", 4, "d"}, turned: true, want: lower},
 		{name: "an unreadable Deployment, to a process", own: process, other: mine, do: forbid, want: lower},
-		{name: "an unreadable Deployment of a leader, to a process", own: process, other: mine, do: forbid, lower: true, want: higher},
+		{name: "an unreadable Deployment that registered later, to a process", own: process, other: mine, do: forbid, turned: true, want: higher},
+		{name: "an unreadable Deployment that wrote at once, of the same digest", own: process, other: mine, do: forbid, mine: true, want: higher},
 		{name: "another Deployment", own: mine, other: claim{"second", "second-uid", 1, "d"}, want: foreign},
-		{name: "another Deployment that does not exist", own: mine, other: claim{"gone", "gone-uid", 9, "d"}, lower: true, want: lower},
-		{name: "itself made again", own: mine, other: claim{"postern", "former-uid", 9, "d"}, lower: true, want: lower},
+		{name: "another Deployment that does not exist", own: mine, other: claim{"gone", "gone-uid", 9, "d"}, turned: true, want: lower},
+		{name: "itself made again", own: mine, other: claim{"postern", "former-uid", 9, "d"}, turned: true, want: lower},
 		{name: "another Deployment, of an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{"second", "second-uid", 1, "d"}, want: higher},
 		{name: "its successor", own: mine, other: claim{"second", "second-uid", 1, "d"}, do: func(c *cluster) { c.deploy(t, "second", 1, ReplacesAnnotation, "postern") }, want: higher},
-		{name: "its predecessor", own: mine, other: claim{"second", "second-uid", 1, "d"}, do: func(c *cluster) { c.deploy(t, "postern", 5, ReplacesAnnotation, "second") }, lower: true, want: lower},
+		{name: "its predecessor", own: mine, other: claim{"second", "second-uid", 1, "d"}, do: func(c *cluster) { c.deploy(t, "postern", 5, ReplacesAnnotation, "second") }, turned: true, want: lower},
 		{name: "the second of two at once", own: mine, other: claim{"second", "second-uid", 1, "d"}, mine: true, want: lower},
 		{name: "another Deployment that was later", own: claim{"second", "second-uid", 1, "d"}, other: mine, owner: true, want: lower},
 		{name: "the first of two at once", own: claim{"second", "second-uid", 1, "d"}, other: mine, mine: true, want: foreign},
@@ -169,11 +167,7 @@ func TestRanks(t *testing.T) {
 				tt.do(c)
 			}
 			f := &fence{client: c, namespace: "postern-system"}
-			view := rollout.View{Self: rollout.Identity(tt.own), Leads: !tt.lower, Later: []string{"x"}}
-			if tt.later {
-				view.Later = append(view.Later, tt.other.Digest)
-			}
-			got, err := f.rank(t.Context(), view, tt.other, tt.mine, tt.owner)
+			got, err := f.rank(t.Context(), tt.own, tt.other, tt.mine, tt.owner, tt.turned)
 			if err != nil || got != tt.want {
 				t.Errorf("Got %v (%v), want %v", got, err, tt.want)
 			}
@@ -242,7 +236,7 @@ func TestRolloutByTheFence(t *testing.T) {
 		if err := r.Status(); err != nil {
 			t.Errorf("Got the status %v of a replica that yields", err)
 		}
-		r.fleet().set(func(v *rollout.View) { v.Self.Revision = 3 })
+		r.know(func(f *Fleet) { f.self.Revision = 3 })
 	}
 	c.deploy(t, "postern", 3)
 	settle(t, c, next, old, restarted)
@@ -251,7 +245,7 @@ func TestRolloutByTheFence(t *testing.T) {
 	}
 }
 
-// TestForgeries checks that neither a Lease nor a claim of a replica that does not exist keeps anybody from registering.
+// TestForgeries checks that neither a pod nor a claim of a replica that does not exist keeps anybody from registering.
 func TestForgeries(t *testing.T) {
 	const none = "no claim"
 	for name, r := range map[string]func(*cluster) *Registrar{
@@ -264,20 +258,18 @@ func TestForgeries(t *testing.T) {
 			c.deploy(t, "second", 1)
 			r := r(c)
 			settle(t, c, r)
-			r.fleet().set(func(v *rollout.View) { forged(v); v.Serves = []string{"/pods"} })
-			if r.replicas.View().Self.UID != "" {
-				c.deleteAll(t) // Of processes, one that lacks a service may have removed it.
-			}
+			r.know(mixed)
+			c.deleteAll(t)
 			settle(t, c, r)
 			if !isRegistrationOf(t, c, r) || r.Status() != nil {
-				t.Errorf("Registered by %v with the status %v, want a repair in spite of the Lease", registeredBy(t, c), r.Status())
+				t.Errorf("Registered by %v with the status %v, want a repair in spite of the pod", registeredBy(t, c), r.Status())
 			}
 			for _, text := range []string{
 				`{"deployment":"postern","uid":"postern-uid","revision":999,"digest":"x"}`, `{"deployment":"none","uid":"x","revision":1}`, `{"deployment":"none","revision":9}`, `{"revision":9}`, `{"digest":"x"}`, `x`,
-				`{"deployment":"postern","uid":"postern-uid","revision":4,"digest":"x"}`, `{"deployment":"second","uid":"second-uid","revision":1,"digest":"x"}`, none,
+				`{"deployment":"second","uid":"second-uid","revision":1,"digest":"x"}`, none,
 			} {
-				if r.replicas.View().Self.UID == "" && (text == none || strings.Contains(text, "postern-uid") || strings.Contains(text, "second-uid")) {
-					continue // The Deployment lives. Without a claim, only the Leases tell processes apart.
+				if r.fleet.claim().isProcess() && text != none && text != `{"deployment":"none","uid":"x","revision":1}` {
+					continue // Another process has registered later, or the Deployment lives.
 				}
 				c.edit(t, func(u *unstructured.Unstructured) {
 					webhookField("Ignore", "failurePolicy")(u)
@@ -292,29 +284,6 @@ func TestForgeries(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestNewestRegistersWithoutLeases is the first registration, while a Lease of a replica that does not exist says that it
-// registers. What has no claim was registered by a version that heeds the Leases, so the Leases decide.
-func TestNewestRegistersWithoutLeases(t *testing.T) {
-	for _, tt := range []struct {
-		revision int64
-		found    bool // what is registered has no claim
-		want     bool
-	}{{4, false, true}, {3, false, false}, {4, true, false}, {3, true, false}} {
-		c := newCluster(t, ourNamespace())
-		c.deploy(t, "postern", 4)
-		if tt.found {
-			mustSync(t, memberOf(t, c, "", 0, nil), c)
-			c.edit(t, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
-		}
-		r := memberOf(t, c, "postern", tt.revision, nil)
-		r.fleet().set(func(v *rollout.View) { forged(v); v.Serves = []string{"/pods"} })
-		settle(t, c, r)
-		if got := isRegistrationOf(t, c, r); got != tt.want {
-			t.Errorf("%+v: registered: %t", tt, got)
-		}
 	}
 }
 
@@ -341,8 +310,8 @@ func TestOthersAreKeptOut(t *testing.T) {
 			if err := other.Leave(t.Context(), true); err != nil {
 				t.Error(err)
 			}
-			if got := other.fleet().calls; len(got) > 0 || len(deletions(c)) > 0 {
-				t.Errorf("Got the announcements %v of a replica that is kept out, deleted %v", got, deletions(c))
+			if got := deletions(c); len(got) > 0 {
+				t.Errorf("A replica that is kept out deleted %v", got)
 			}
 			other.leaving.Store(false)
 			// It was prepared before the first one came.
@@ -367,14 +336,8 @@ func TestOthersAreKeptOut(t *testing.T) {
 			if err := other.Prepare(t.Context()); err != nil {
 				t.Error(err)
 			}
-			first.fleet().set(yields) // It is an orphan now.
-			settle(t, c, first, other)
-			defer func() {
-				if err := other.Leave(t.Context(), false); err != nil || !slices.Contains(other.fleet().calls, "leave") {
-					t.Errorf("Got the announcements %v (%v), want that it leaves", other.fleet().calls, err)
-				}
-			}()
-			own := selfOf(other.replicas.View())
+			settle(t, c, other, first) // The first one is an orphan now.
+			own := other.fleet.claim()
 			if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{mutatingKind: own, validatingKind: own}) || other.KeptOut() != nil {
 				t.Errorf("Registered by %v, want what is left", got)
 			}
@@ -384,7 +347,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 
 func mustDesire(t *testing.T, r *Registrar) *unstructured.Unstructured {
 	t.Helper()
-	all, err := r.desired(nil, selfOf(r.replicas.View()))
+	all, err := r.desired(nil, r.fleet.claim())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +389,7 @@ func TestTwoDeploymentsAtOnce(t *testing.T) {
 	c.deploy(t, "second", 1)
 	first, second := memberOf(t, c, "first", 1, nil), memberOf(t, c, "second", 1, slower)
 	mustSync(t, first, c)
-	u, err := second.desired(nil, selfOf(second.replicas.View()))
+	u, err := second.desired(nil, second.fleet.claim())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,76 +404,207 @@ func TestTwoDeploymentsAtOnce(t *testing.T) {
 
 // TestConfigMapChanges has two replicas of one revision of which the later one has another configuration.
 func TestConfigMapChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 4)
+		first, twin := memberOf(t, c, "postern", 4, nil), memberOf(t, c, "postern", 4, nil)
+		var told []string
+		first.Notify = func(_, reason, message string) { told = append(told, reason+" "+message) }
+		settle(t, c, first, twin)
+		told = nil
+		later := memberOf(t, c, "postern", 4, slower)
+		if err := later.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, c, later, first, twin)
+		if !isRegistrationOf(t, c, later) || first.Status() != nil {
+			t.Errorf("Registered by %v, want the later replica", registeredBy(t, c))
+		}
+		want := []string{"ConfigurationDiffers Replicas of revision 4 register different webhooks, and those that started last prevail. " +
+			"Restart all replicas, so that they have the same configuration: kubectl -n postern-system rollout restart deployment/postern"}
+		if !slices.Equal(told, want) {
+			t.Errorf("Told %q, want %q", told, want)
+		}
+		c.deleteAll(t)
+		settle(t, c, first, twin, later)
+		if !isRegistrationOf(t, c, later) {
+			t.Errorf("Registered by %v, want the later replica again", registeredBy(t, c))
+		}
+		// The ConfigMap is as before, and the later replica starts again with it.
+		again := memberOf(t, c, "postern", 4, nil)
+		settle(t, c, again, first, twin)
+		if !isRegistrationOf(t, c, first) || first.fence.rival != nil {
+			t.Errorf("Registered by %v, want the configuration of all", registeredBy(t, c))
+		}
+		// Another one comes, and is gone for good. Somebody deletes what it has registered.
+		last := memberOf(t, c, "postern", 4, slower)
+		settle(t, c, last, first, twin, again)
+		c.deleteAll(t)
+		settle(t, c, first, twin, again)
+		if got := registeredBy(t, c); len(got) > 0 {
+			t.Errorf("Registered by %v at once, want time for the one that registered it", got)
+		}
+		time.Sleep(goneTime)
+		settle(t, c, first, twin, again)
+		if !isRegistrationOf(t, c, first) || first.Status() != nil {
+			t.Errorf("Registered by %v with the status %v, want those that are left", registeredBy(t, c), first.Status())
+		}
+	})
+}
+
+// TestTwoConfigurationsAtOnce has two replicas of one revision that have each registered one half.
+func TestTwoConfigurationsAtOnce(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	c.deploy(t, "postern", 4)
-	first := memberOf(t, c, "postern", 4, nil)
-	var told []string
-	first.Notify = func(_, reason, message string) { told = append(told, reason+" "+message) }
-	settle(t, c, first)
-	told = nil
-	later := memberOf(t, c, "postern", 4, slower)
-	if err := later.Prepare(t.Context()); err != nil {
+	first, second := memberOf(t, c, "postern", 4, nil), memberOf(t, c, "postern", 4, slower)
+	mustSync(t, first, c)
+	u, err := second.desired(nil, second.fleet.claim())
+	if err != nil {
 		t.Fatal(err)
 	}
-	first.fleet().set(yieldsTo(later))
-	settle(t, c, first, later)
-	if !isRegistrationOf(t, c, later) || first.Status() != nil {
-		t.Errorf("Registered by %v, want the later replica", registeredBy(t, c))
+	if err := c.Tracker().Update(resources()[validatingKind], u[configKey{validatingKind, "postern-pods"}], ""); err != nil {
+		t.Fatal(err)
 	}
-	want := []string{"ConfigurationDiffers Replicas of revision 4 register different webhooks, and those that started last prevail. " +
-		"Restart all replicas, so that they have the same configuration: kubectl -n postern-system rollout restart deployment/postern"}
-	if !slices.Equal(told, want) {
-		t.Errorf("Told %q, want %q", told, want)
-	}
-	// The later replica is gone for good.
-	first.fleet().set(alone)
-	settle(t, c, first)
-	if !isRegistrationOf(t, c, first) {
-		t.Errorf("Registered by %v, want the replica that is left", registeredBy(t, c))
+	settle(t, c, second, first)
+	if !isRegistrationOf(t, c, first) && !isRegistrationOf(t, c, second) {
+		t.Errorf("Registered by %v, want one of the two", registeredBy(t, c))
 	}
 }
 
-// TestRemovedByALaterRevision has a later revision that removes a service and registers nothing. Its replicas answer the path.
-func TestRemovedByALaterRevision(t *testing.T) {
-	for name, r := range map[string]func(*cluster) *Registrar{
-		"a Deployment": func(c *cluster) *Registrar { return memberOf(t, c, "postern", 1, nil) },
-		"a process":    func(c *cluster) *Registrar { return memberOf(t, c, "", 0, nil) },
-	} {
+// peers returns two replicas of which none is above the other. The second one has the larger digest.
+func peers(t *testing.T, c *cluster, deployment string) (x, y *Registrar) {
+	t.Helper()
+	x, y = memberOf(t, c, deployment, 4, nil), memberOf(t, c, deployment, 4, slower)
+	if x.fleet.claim().Digest > y.fleet.claim().Digest {
+		x, y = y, x
+	}
+	return x, y
+}
+
+// TestPeerThatEndsHalfway has a peer that ends after it has written one half.
+func TestPeerThatEndsHalfway(t *testing.T) {
+	for name, deployment := range map[string]string{"a Deployment": "postern", "processes": ""} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, ourNamespace())
-			c.deploy(t, "postern", 2)
-			old := r(c)
-			settle(t, c, old)
-			// It has joined, but the API server cannot call it yet. What is deleted is restored.
-			old.fleet().set(func(v *rollout.View) { v.Higher, v.Living = []string{"other"}, []string{"other"} })
-			c.deleteAll(t)
-			settle(t, c, old)
-			if !isRegistrationOf(t, c, old) {
-				t.Fatalf("Registered by %v, want what somebody deleted", registeredBy(t, c))
-			}
-			old.fleet().set(yields)
-			for _, kind := range []string{validatingKind, mutatingKind} {
-				if err := c.Tracker().Delete(resources()[kind], "", "postern-pods"); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, ourNamespace())
+				c.deploy(t, "postern", 4)
+				x, y := peers(t, c, deployment)
+				settle(t, c, x)
+				ends := true
+				c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return ends, nil, errors.New("it ends")
+				})
+				if _, err := y.sync(t.Context(), c.stores(t, y)); err == nil {
+					t.Fatal("Got no error")
 				}
-				settle(t, c, old)
-				if c.registered(t, kind, "postern-pods") != nil {
-					t.Errorf("The removed %s is there again", kind)
+				ends = false
+				settle(t, c, x)
+				if got := registeredBy(t, c); got[mutatingKind] != y.fleet.claim() {
+					t.Errorf("Registered by %v at once, want time for the peer", got)
 				}
-				want := "service /pods is not added while replica other registers, which has a higher rank"
-				if kind == mutatingKind {
-					want = "nothing is registered, which is left to replica other"
+				time.Sleep(goneTime)
+				settle(t, c, x)
+				if !isRegistrationOf(t, c, x) || x.Status() != nil {
+					t.Errorf("Registered by %v with the status %v, want the one that is left", registeredBy(t, c), x.Status())
 				}
-				if err := old.Status(); err == nil || err.Error() != want {
-					t.Errorf("Got the status %v, want the service that waits", err)
-				}
-			}
-			old.fleet().set(alone) // The later revision was a failure.
-			settle(t, c, old)
-			if !isRegistrationOf(t, c, old) || old.Status() != nil {
-				t.Errorf("Registered by %v with the status %v, want what was removed", registeredBy(t, c), old.Status())
-			}
+			})
 		})
+	}
+}
+
+// TestPeerThatCannotWrite has a peer of whose configurations the API server refuses one each time.
+func TestPeerThatCannotWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 4)
+		y, x := peers(t, c, "postern")
+		settle(t, c, x)
+		refused, err := y.fleet.claim().text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.PrependReactor("patch", "validatingwebhookconfigurations", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return strings.Contains(string(a.(clienttesting.PatchAction).GetPatch()), strings.ReplaceAll(refused, `"`, `\"`)), nil, errors.New("refused by a policy")
+		})
+		for range 100 {
+			y.attempt(t.Context(), c.stores(t, y))
+			time.Sleep(5 * time.Second)
+			mustSync(t, x, c)
+			time.Sleep(5 * time.Second)
+		}
+		if !isRegistrationOf(t, c, x) || len(c.applies()) > 4*maxTries {
+			t.Errorf("Registered by %v after %d writes, want no fight", registeredBy(t, c), len(c.applies()))
+		}
+	})
+}
+
+// TestLaterRevisionEndsHalfway has a later revision that has removed a service, and written one half of another one, and then only
+// crashes. What somebody deletes is restored, and what was removed is not.
+func TestLaterRevisionEndsHalfway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 2)
+		old := memberOf(t, c, "postern", 1, nil)
+		removed := bareService()
+		removed.Path, removed.MutatingConfig.Name, removed.ValidatingConfig.Name = "/removed", "postern-removed", "postern-removed"
+		old.services = append(old.services, removed)
+		settle(t, c, old)
+		next := memberOf(t, c, "postern", 2, slower)
+		var between map[string]cache.Store
+		c.PrependReactor("delete", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if between == nil {
+				between = c.stores(t, old) // It is marked, and still there.
+			}
+			return false, nil, nil
+		})
+		old.know(mixed)
+		if err := next.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.tell(old)
+		if _, err := old.sync(t.Context(), between); err != nil || old.fence.rival != nil {
+			t.Fatalf("Yields to %v (%v), which has registered nothing", old.fence.rival, err)
+		}
+		c.tell(old)
+		settle(t, c, old)
+		ends := true
+		c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return ends, nil, errors.New("it ends")
+		})
+		if _, err := next.sync(t.Context(), c.stores(t, next)); err == nil {
+			t.Fatal("Got no error")
+		}
+		ends = false
+		old.know(func(f *Fleet) { f.running = false })
+		settle(t, c, old)
+		c.deleteAll(t)
+		settle(t, c, old)
+		time.Sleep(goneTime)
+		settle(t, c, old)
+		if got := registeredBy(t, c); got[mutatingKind] != next.fleet.claim() || got[validatingKind] != old.fleet.claim() || old.Status() != nil {
+			t.Errorf("Registered by %v with the status %v, want both halves as they were", got, old.Status())
+		}
+		if c.registered(t, mutatingKind, "postern-removed") != nil || c.registered(t, validatingKind, "postern-removed") != nil {
+			t.Error("What the later revision removed is there again")
+		}
+	})
+}
+
+// TestNothingToRegister has a later revision that removes everything and registers nothing, of which an earlier one then hears.
+func TestNothingToRegister(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 2)
+	old := memberOf(t, c, "postern", 1, nil)
+	settle(t, c, old)
+	registry := measure(old)
+	old.fence.rival = &claim{"postern", "postern-uid", 2, "d"}
+	c.deleteAll(t)
+	settle(t, c, old)
+	if err := old.Status(); err == nil || err.Error() != "nothing is registered, which is left to revision 2 of Deployment postern" || len(c.applies()) > 2 {
+		t.Errorf("Got the status %v, applied %v", err, c.applies())
+	}
+	if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
+		t.Errorf("Got the metrics %v, want 0", got)
 	}
 }
 
@@ -520,7 +614,6 @@ func TestRestartInARollout(t *testing.T) {
 		c := newCluster(t, ourNamespace())
 		c.deploy(t, "postern", 2)
 		next := memberOf(t, c, "postern", 2, func(_ *Deployment, s *router.AdmissionService) { s.Path = "/added" })
-		next.fleet().set(func(v *rollout.View) { v.Serves = []string{"/added"} })
 		settle(t, c, next)
 		old := memberOf(t, c, "postern", 1, nil)
 		for range 2 {
@@ -538,7 +631,7 @@ func TestRestartInARollout(t *testing.T) {
 		}
 		// A rollback removes it.
 		c.deploy(t, "postern", 3)
-		old.fleet().set(func(v *rollout.View) { v.Self.Revision = 3 })
+		old.know(func(f *Fleet) { f.self.Revision = 3 })
 		if err := old.Prepare(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -546,33 +639,6 @@ func TestRestartInARollout(t *testing.T) {
 			t.Errorf("Deleted %v, want what the replicas do not serve", got)
 		}
 	})
-}
-
-// TestRestartOfAnEarlierConfiguration has a replica start again of which only the Leases tell that others of its revision have
-// started later.
-func TestRestartOfAnEarlierConfiguration(t *testing.T) {
-	c := newCluster(t, ourNamespace())
-	c.deploy(t, "postern", 2)
-	later := memberOf(t, c, "postern", 2, func(_ *Deployment, s *router.AdmissionService) { s.Path = "/added" })
-	later.fleet().set(func(v *rollout.View) { v.Serves = []string{"/added"}; v.Self.Digest = "later" })
-	settle(t, c, later)
-	first := memberOf(t, c, "postern", 2, nil)
-	first.replicas = &lateFleet{first.fleet(), yieldsTo(later)}
-	if err := first.Prepare(t.Context()); err == nil || len(deletions(c)) > 0 {
-		t.Errorf("Deleted %v (%v), want nothing of the later replica", deletions(c), err)
-	}
-}
-
-// lateFleet knows the Leases of the others when it has joined, as a rollout.Replicas.
-type lateFleet struct {
-	*fleet
-
-	known func(*rollout.View)
-}
-
-func (f *lateFleet) Join(ctx context.Context) error {
-	f.set(f.known)
-	return f.fleet.Join(ctx)
 }
 
 // TestDeletionsNameWhatWasSeen checks the preconditions of deletions.
@@ -594,7 +660,7 @@ func TestDeletionsNameWhatWasSeen(t *testing.T) {
 	}
 }
 
-// TestLeaveByTheFence has the last replica of an earlier revision leave, of which the Leases say that it is the last one.
+// TestLeaveByTheFence has the last replica of an earlier revision leave, which is the last one that runs.
 func TestLeaveByTheFence(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	c.deploy(t, "postern", 2)
@@ -669,16 +735,16 @@ func TestFollower(t *testing.T) {
 				t.Errorf("%s: got the metrics %v, the status %v and a look after %v", what, got, old.Status(), again)
 			}
 		}
-		old.fleet().set(yields)
+		old.know(mixed)
 		expect("at once", 1, false)
 		time.Sleep(goneTime)
 		before := len(c.applies())
-		expect("while a replica of the later revision lives", 0, true)
+		expect("while a process of the later revision runs", 0, true)
 		if got := c.applies()[before:]; len(got) > 0 {
-			t.Fatalf("Applied %v while a replica of the later revision lives", got)
+			t.Fatalf("Applied %v while a process of the later revision runs", got)
 		}
-		old.fleet().set(alone)
-		expect("when none lives", 0, true)
+		old.know(func(f *Fleet) { f.running = false })
+		expect("when none runs", 0, true)
 		for range 3 {
 			expect("restored", 1, false)
 			if !isRegistrationOf(t, c, next) || bundleOf(c.registered(t, mutatingKind, "postern-pods")) != bundleOf(rotated) {
@@ -741,9 +807,8 @@ func TestPodOutsideOfADeployment(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	first, second := memberOf(t, c, "", 0, nil), memberOf(t, c, "", 0, slower)
 	for _, r := range []*Registrar{first, second} {
-		r.fleet().set(func(v *rollout.View) { v.Self.Revision = 3 })
+		r.know(func(f *Fleet) { f.self.Revision = 3 })
 	}
-	first.fleet().set(yieldsTo(second))
 	settle(t, c, first, second)
 	if !isRegistrationOf(t, c, second) {
 		t.Errorf("Registered by %v, want the one that started later", registeredBy(t, c))
@@ -761,7 +826,7 @@ func TestHighestRival(t *testing.T) {
 		configs = append(configs, u)
 	}
 	r := memberOf(t, c, "postern", 6, nil)
-	if v, err := r.fence.look(t.Context(), r.replicas.View(), configs); err != nil || v.rank != higher || v.rival.Revision != 9 {
+	if v, err := r.fence.look(t.Context(), r.fleet.claim(), configs); err != nil || v.rank != higher || v.rival.Revision != 9 {
 		t.Errorf("Got the rival %v (%v), want revision 9", v.rival, err)
 	}
 }

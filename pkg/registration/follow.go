@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 )
 
 const (
@@ -26,7 +24,7 @@ const (
 // followed is what a replica knows of the registration that it yields to.
 type followed struct {
 	claim claim
-	// last holds the configurations as they were last seen with the claim.
+	// last holds the configurations as they were last seen.
 	last map[configKey]*unstructured.Unstructured
 	// since holds when a configuration was first missed.
 	since map[configKey]time.Time
@@ -49,8 +47,8 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 
 // yield leaves the registration to other replicas, and watches what they have registered. It returns the time after which
 // it must look again, or 0.
-func (r *Registrar) yield(ctx context.Context, v verdict, view rollout.View, stores map[string]cache.Store) (again time.Duration, err error) {
-	r.tellLeader(ctx, v, view)
+func (r *Registrar) yield(ctx context.Context, v verdict, own claim, stores map[string]cache.Store) (again time.Duration, err error) {
+	r.tellLeader(ctx, *v.rival, own)
 	r.forgetNarrowed()
 	for _, key := range r.keys() {
 		if _, exists := stored(stores[key.kind], key.name); exists {
@@ -59,51 +57,63 @@ func (r *Registrar) yield(ctx context.Context, v verdict, view rollout.View, sto
 			r.metrics.forget(key.kind, key.name)
 		}
 	}
-	if v.rival == nil {
-		r.followed = followed{}
-		r.setStatus(nil)
-		if v.nothing {
-			r.markUnregistered()
-			r.setStatus(fmt.Errorf("nothing is registered, which is left to replica %s", view.Leader))
-		}
-		return rivalInterval, nil // The Deployment may learn of its revision later.
+	if !v.split {
+		r.split.claim = claim{}
+	} else if r.isLeft(*v.rival) {
+		r.fence.takeTurn()
+		return retryTime, nil
 	}
-	return r.follow(ctx, *v.rival, len(view.Higher) == 0, stores)
+	if again, err = r.follow(ctx, *v.rival, own, stores); err == nil && v.split {
+		again = sooner(again, goneTime)
+	}
+	if err == nil && v.nothing && len(r.followed.last) == 0 {
+		r.markUnregistered()
+		r.setStatus(fmt.Errorf("nothing is registered, which is left to %s", v.rival))
+	}
+	return again, err
 }
 
-func (r *Registrar) tellLeader(ctx context.Context, v verdict, view rollout.View) {
-	leader, own := view.Leader, selfOf(view)
-	if v.rival != nil {
-		leader = v.rival.String() + " " + v.rival.Digest
+// isLeft reports whether a peer has had goneTime to write the rest of the configurations, of which it has written some.
+func (r *Registrar) isLeft(rival claim) bool {
+	if r.split.claim != rival {
+		r.split.claim, r.split.since = rival, time.Now()
 	}
+	return time.Since(r.split.since) >= goneTime
+}
+
+func (r *Registrar) tellLeader(ctx context.Context, rival, own claim) {
+	leader := rival.String() + " " + rival.Digest
 	if r.leader == leader {
 		return
 	}
 	r.leader = leader
 	klog.FromContext(ctx).Info("Another replica registers", "replica", leader)
-	if v.rival != nil && !own.isProcess() && v.rival.UID == own.UID && v.rival.Revision == own.Revision {
+	if !own.isProcess() && rival.isPeerOf(own) {
 		r.notify(corev1.EventTypeWarning, EventDiffers, fmt.Sprintf("Replicas of revision %d register different webhooks, and those that started last prevail. "+
 			"Restart all replicas, so that they have the same configuration: kubectl -n %s rollout restart deployment/%s", own.Revision, r.deployment.Namespace, own.Deployment))
 	}
 }
 
-// follow watches the configurations of a claim. It reports one that was deleted and not restored in time. alone is true if no
-// replica of a higher rank lives, which would restore it.
-func (r *Registrar) follow(ctx context.Context, rival claim, alone bool, stores map[string]cache.Store) (again time.Duration, err error) {
+// follow watches the configurations while the replicas of a claim register. It reports one that was deleted and not restored in
+// time. It restores it itself if no process of another version runs, which would. A rival of the same revision may be gone too.
+func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[string]cache.Store) (again time.Duration, err error) {
 	if r.followed.claim != rival || r.followed.last == nil {
 		r.followed = followed{claim: rival, last: map[configKey]*unstructured.Unstructured{}, since: map[configKey]time.Time{}}
 	}
 	f, now := r.followed, time.Now()
-	for kind, store := range stores {
-		for _, u := range objects(store) {
-			if c, _ := claimOf(u); c == rival && !isCanary(u) {
-				f.last[configKey{kind, u.GetName()}] = u
-			}
+	for _, u := range configurations(stores) {
+		if !isCanary(u) {
+			f.last[keyOf(u)] = u
 		}
 	}
 	var gone error
 	var errs []error
 	for key := range f.last {
+		if had, _ := r.had.holds(key); !had {
+			delete(f.last, key) // Another replica has removed it.
+			delete(f.since, key)
+			continue
+		}
 		if _, exists := stored(stores[key.kind], key.name); exists {
 			delete(f.since, key)
 			r.metrics.setRegistered(key.kind, key.name, true)
@@ -121,7 +131,12 @@ func (r *Registrar) follow(ctx context.Context, rival claim, alone bool, stores 
 		again = goneTime
 		r.metrics.setRegistered(key.kind, key.name, false)
 		gone = cmp.Or(gone, fmt.Errorf("%s %s, which %s registered, was deleted", key.kind, key.name, rival))
-		if alone {
+		if rival.isPeerOf(own) {
+			r.fence.takeTurn()
+			r.had.forgive()
+			return retryTime, nil
+		}
+		if rival.UID == own.UID && r.fleet.isAlone() {
 			f.since[key] = now // The next attempt waits as long, should somebody delete it again.
 			errs = append(errs, r.restore(ctx, key))
 		}

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -41,41 +40,24 @@ const (
 	maxRetryTime = time.Minute
 	// resyncTime is the interval of syncs without an event.
 	resyncTime = 5 * time.Minute
+	// maxTries is how often in a row a replica may fail to take the registration over from its peers.
+	maxTries = 5
 	// unservedTime is how long a replica is not ready because others have registered what it does not serve.
 	unservedTime = 30 * time.Second
 )
-
-// Replicas are the replicas of Postern in a rollout. *rollout.Replicas implements it.
-type Replicas interface {
-	// Name returns the name of this replica.
-	Name() string
-	// View returns what this replica knows of itself and the others. Changed returns a channel that is closed when the
-	// View has changed.
-	View() rollout.View
-	Changed() <-chan struct{}
-	// Locate finds out to which Deployment this replica belongs.
-	Locate(ctx context.Context) error
-	// Join announces the paths that this replica serves.
-	Join(ctx context.Context) error
-	// Register announces that the API server can call this replica. Leave announces that this replica ends.
-	Register(ctx context.Context) error
-	Leave(ctx context.Context) error
-	// Last reports whether every other living replica is leaving.
-	Last(ctx context.Context) (bool, error)
-}
 
 // Registrar keeps the webhook configurations of the services registered. It applies
 // them once the webhooks can be reached, repairs them when somebody deletes or
 // edits them, and removes the configurations of services that are no longer
 // enabled. Of several replicas with different services, those that the fence lets
-// write. The others only restore what these have registered, when none of these
-// lives any more.
+// write. The others restore what these have registered, when no process of these
+// runs any more.
 type Registrar struct {
 	client     dynamic.Interface
 	deployment Deployment
 	services   []router.AdmissionService
 	bundle     Bundle
-	replicas   Replicas
+	fleet      *Fleet
 	fence      *fence
 	metrics    *Metrics
 	// Report, if not nil, is called with the reason for which nothing is registered,
@@ -90,10 +72,13 @@ type Registrar struct {
 	noticeTime time.Duration
 
 	news    news
+	had     memory
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
-	// joined is true if Prepare has tried to tell the others of this replica.
-	joined  atomic.Bool
+	// joined is true if Prepare has found that this replica may take part.
+	joined atomic.Bool
+	// owned is true if the namespace existed once.
+	owned   atomic.Bool
 	keptOut atomic.Pointer[error]
 	// unserved is when Prepare first found something registered that this replica neither serves nor may remove.
 	unserved time.Time
@@ -101,16 +86,19 @@ type Registrar struct {
 
 	// mu is held during a sync. It guards the fields below.
 	mu sync.Mutex
-	// owned is true if the namespace existed at an earlier sync.
-	owned bool
 	// uninstalled is true if a configuration was deleted by Uninstall.
 	uninstalled bool
-	// reached is true if the API server can call this replica. registering is true if the other replicas know.
-	reached, registering bool
+	// reached is true if the API server can call this replica.
+	reached bool
 	// leader says who registers, if it was not this replica at the last sync.
 	leader string
 	// followed is what this replica knows of the registration that it yields to.
 	followed followed
+	// split is a peer that this replica yields to, and since when only some configurations have its claim.
+	split struct {
+		claim claim
+		since time.Time
+	}
 	// settled is true if a sync found every configuration as desired.
 	settled bool
 	// registeredKey is the path prefix that this replica last saw registered. The
@@ -132,9 +120,9 @@ type Registrar struct {
 
 // NewRegistrar returns a registrar for the services. It does nothing before
 // Prepare and Run.
-func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, replicas Replicas, m *Metrics) *Registrar {
+func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, fleet *Fleet, m *Metrics) *Registrar {
 	r := &Registrar{
-		client: client, deployment: d, services: services, bundle: b, replicas: replicas, metrics: m,
+		client: client, deployment: d, services: services, bundle: b, fleet: fleet, metrics: m,
 		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime,
 	}
 	r.canary = &canary{registrar: r}
@@ -171,26 +159,28 @@ func (r *Registrar) KeptOut() error {
 	return nil
 }
 
+// HasNamespace reports whether the namespace of Postern exists, or did. A Postern that is called by its URL needs none.
+func (r *Registrar) HasNamespace() bool { return r.owned.Load() }
+
 func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 
-// Prepare tells the other replicas what this replica serves, and removes the
-// configurations of services that it does not serve. It is called before this
-// replica is ready: the API server sends requests to a ready replica, and the
-// replica would answer requests for these services with 404. A replica unlike those
-// that have registered does nothing of this before the API server has called it, so
-// that a rollout to replicas that cannot be called stops at the first. While the
-// webhooks are those of another living Deployment, Prepare returns an error and tells
-// nobody.
+// Prepare removes the configurations of services that this replica does not serve.
+// It is called before this replica is ready: the API server sends requests to a
+// ready replica, and the replica would answer requests for these services with 404.
+// A replica unlike those that have registered removes nothing before the API server
+// has called it, so that a rollout to replicas that cannot be called stops at the
+// first. While the webhooks are those of another living Deployment, Prepare returns an
+// error.
 func (r *Registrar) Prepare(ctx context.Context) error {
 	defer r.tell()
-	if err := r.replicas.Locate(ctx); err != nil {
+	if err := r.fleet.Look(ctx); err != nil {
 		return err
 	}
 	configs, err := r.survey(ctx)
 	if err != nil {
 		return err
 	}
-	if r.deployment.URL == "" && !isInForce(all(configs), selfOf(r.replicas.View())) {
+	if r.deployment.URL == "" && !isInForce(all(configs), r.fleet.claim()) {
 		if err := r.awaitCall(ctx); err != nil {
 			return err
 		}
@@ -200,11 +190,8 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 		}
 	}
 	r.joined.Store(true)
-	if err := r.replicas.Join(ctx); err != nil {
-		return err
-	}
-	// Now the Leases of the others are known.
-	v, err := r.fence.look(ctx, r.replicas.View(), all(configs))
+	own := r.fleet.claim()
+	v, err := r.fence.look(ctx, own, all(configs))
 	if err != nil {
 		return err
 	}
@@ -212,7 +199,7 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 		configs[kind] = slices.DeleteFunc(configs[kind], r.serves)
 	}
 	if left := all(configs); len(left) > 0 && !v.yields() {
-		if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove); err != nil {
+		if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.retire(own)); err != nil {
 			return err
 		}
 	} else if len(left) > 0 {
@@ -235,12 +222,12 @@ func (r *Registrar) survey(ctx context.Context) (map[string][]*unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
-	view := r.replicas.View()
-	v, err := r.fence.look(ctx, view, all(configs))
+	own := r.fleet.claim()
+	v, err := r.fence.look(ctx, own, all(configs))
 	if err != nil {
 		return nil, err
 	}
-	return configs, v.refusal(selfOf(view))
+	return configs, v.refusal(own)
 }
 
 // awaitCall returns nil once the API server has called this replica by the Service for canaries. Where nothing may be registered,
@@ -300,9 +287,6 @@ func (r *Registrar) Run(ctx context.Context, probe func(context.Context) error) 
 func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, events chan<- *unstructured.Unstructured, options dynamicinformer.TweakListOptionsFunc) (cache.SharedIndexInformer, error) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(r.client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, options).Informer()
 	send := func(obj any) {
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
 		if u, ok := obj.(*unstructured.Unstructured); ok {
 			select {
 			case events <- u:
@@ -311,7 +295,17 @@ func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, 
 		}
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: send, UpdateFunc: func(_, obj any) { send(obj) }, DeleteFunc: send,
+		AddFunc: send, UpdateFunc: func(_, obj any) { send(obj) }, DeleteFunc: func(obj any) {
+			// After a gap of the watch it is an older state, and a removal looks like a deletion by somebody else. It is
+			// undone until those that have removed it register.
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if u, ok := obj.(*unstructured.Unstructured); ok {
+				r.noticeRemoval(u) // At once, also while a sync runs.
+			}
+			send(obj)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", gvr.Resource, err)
@@ -328,7 +322,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 	wait := time.After(0)
 	// Get the channels before sync reads what they tell of. Then no change between
 	// the two is missed.
-	changed, others := r.bundle.Changed(), r.replicas.Changed()
+	changed, others := r.bundle.Changed(), r.fleet.Changed()
 	for {
 		select {
 		case <-ctx.Done():
@@ -344,7 +338,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 			log.Info("The CA bundle changed, registering again")
 			changed, wait = r.bundle.Changed(), time.After(0)
 		case <-others:
-			others, wait = r.replicas.Changed(), time.After(0)
+			others, wait = r.fleet.Changed(), time.After(0)
 		case <-reached:
 			reached = nil
 			r.markReached()
@@ -356,7 +350,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 				wait = time.After(0)
 			}
 		case <-wait:
-			wait, changed, others = nil, r.bundle.Changed(), r.replicas.Changed()
+			wait, changed, others = nil, r.bundle.Changed(), r.fleet.Changed()
 			if again := r.attempt(ctx, stores); again > 0 {
 				wait = time.After(again)
 			}
@@ -410,13 +404,13 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	if errors.Is(refusal, errNamespaceGone) {
 		return 0, r.withdraw(ctx, stores, refusal)
 	}
-	view := r.replicas.View()
-	v, err := r.fence.look(ctx, view, configurations(stores))
+	own := r.fleet.claim()
+	v, err := r.fence.look(ctx, own, configurations(stores))
 	if err != nil {
 		return 0, err
 	}
-	if foreign := v.refusal(selfOf(view)); foreign != nil {
-		r.standAside(ctx, selfOf(view), foreign)
+	if foreign := v.refusal(own); foreign != nil {
+		r.standAside(ctx, own, foreign)
 		return rivalInterval, nil
 	}
 	r.keptOut.Store(nil)
@@ -426,17 +420,14 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	if r.leaving.Load() {
 		return 0, nil
 	}
-	if r.reached && !r.registering {
-		if err := r.replicas.Register(ctx); err != nil {
-			return 0, err
-		}
-		r.registering = true
+	for _, u := range configurations(stores) {
+		r.had.see(keyOf(u))
 	}
 	if r.reached && !v.yields() {
-		return r.register(ctx, v, view, owner, stores)
+		return r.register(ctx, own, owner, stores)
 	}
 	if r.reached {
-		if again, err = r.yield(ctx, v, view, stores); err != nil {
+		if again, err = r.yield(ctx, v, own, stores); err != nil {
 			return 0, err
 		}
 	}
@@ -446,12 +437,12 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	return again, r.introduce(ctx)
 }
 
-// register applies the configurations that are registered already and those of services that every living replica serves. It
-// removes what this replica does not serve. What is heard of other replicas thus only delays what is added. Each half
-// is decided by itself: a replica that removes a service removes one after the other.
-func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
-	r.leader, r.followed = "", followed{}
-	desired, err := r.desired(owner, selfOf(view))
+// register applies the configurations that were registered already, and the others unless replicas of another version may
+// run. It removes what this replica does not serve. What is seen of other replicas thus only delays what is added. Each
+// half is decided by itself: a replica that removes a service removes one after the other.
+func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
+	r.leader, r.followed, r.split.claim = "", followed{}, claim{}
+	desired, err := r.desired(owner, own)
 	if err != nil {
 		return 0, err
 	}
@@ -461,14 +452,14 @@ func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, 
 	// The mutating halves are first: the validating halves deny what those would have changed.
 	for _, kind := range []string{mutatingKind, validatingKind} {
 		for _, s := range r.services {
-			wait := mustWait(s, v, view)
 			for _, key := range r.deployment.keys(s) {
 				if key.kind != kind {
 					continue
 				}
-				after, err := r.ensure(ctx, key, desired[key], view, wait, stores[kind])
-				if wait != nil && errors.Is(err, wait) {
-					waiting = cmp.Or(waiting, wait)
+				after, err := r.ensure(ctx, key, desired[key], own, stores[kind])
+				if wait, ok := errors.AsType[*mustWait](err); ok {
+					waiting = cmp.Or[error](waiting, wait)
+					again = sooner(again, lookInterval) // Nobody tells when a look is too old.
 					continue
 				}
 				again = max(again, after)
@@ -485,7 +476,7 @@ func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, 
 		}
 	}
 	errs = append(errs, inOrderOfRemoval(ctx, r.noticeTime, stale, func(ctx context.Context, kind string, u *unstructured.Unstructured) error {
-		err := r.remove(ctx, kind, u)
+		err := r.retire(own)(ctx, kind, u)
 		if apierrors.IsConflict(err) {
 			again = max(again, retryTime) // The event with the change may come sooner.
 			return nil
@@ -497,7 +488,11 @@ func (r *Registrar) register(ctx context.Context, v verdict, view rollout.View, 
 		r.registeredKey = prefix(r.bundle.PathKeys())
 	}
 	later := r.reportNarrowed(ctx, desired, stores)
-	if err := errors.Join(errs...); err != nil {
+	err = errors.Join(errs...)
+	if err == nil || r.failures >= maxTries {
+		r.fence.endTurn()
+	}
+	if err != nil {
 		return 0, err
 	}
 	r.setStatus(waiting)
@@ -510,15 +505,4 @@ func sooner(a, b time.Duration) time.Duration {
 		return max(a, b)
 	}
 	return min(a, b)
-}
-
-// mustWait returns the reason for which a service must not be added now, or nil.
-func mustWait(s router.AdmissionService, v verdict, view rollout.View) error {
-	switch {
-	case !view.AllServe(s.Path):
-		return fmt.Errorf("service %s is not registered before each of the replicas %v serves it", s.Path, view.Living)
-	case v.superseded:
-		return fmt.Errorf("service %s is not added while replica %s registers, which has a higher rank", s.Path, view.Leader)
-	}
-	return nil
 }

@@ -8,15 +8,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/internal/seed"
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -153,7 +154,8 @@ func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	lower := newRegistrar(t, c, nil)
 	higher := newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second })
-	lower.fleet().set(yieldsTo(higher))
+	mustSync(t, lower, c)
+	mustSync(t, lower, c)
 	mustSync(t, higher, c)
 	before := c.registered(t, mutatingKind, "postern-pods")
 	for range 3 {
@@ -163,101 +165,237 @@ func TestReplicaOfALowerRankNeverWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustSync(t, lower, c)
-	if n := len(c.applies()); n != 2 || c.registered(t, mutatingKind, "postern-pods") != nil {
-		t.Errorf("Applied %d times, want only the two of the higher rank: %v", n, c.applies())
+	if n := len(c.applies()); n != 4 || c.registered(t, mutatingKind, "postern-pods") != nil {
+		t.Errorf("Applied %d times, want two of each replica: %v", n, c.applies())
 	}
 	mustSync(t, higher, c)
 	if got := c.registered(t, mutatingKind, "postern-pods"); !covers(got.Object, before.Object) {
 		t.Errorf("Got %v, want it repaired by the higher rank", got)
 	}
-	// It registers once the replica of the higher rank is gone, as after a rollback.
-	lower.fleet().set(alone)
-	mustSync(t, lower, c)
+	// It registers if it starts again.
+	mustSync(t, newRegistrar(t, c, nil), c)
 	webhooks, _, _ := unstructured.NestedSlice(c.registered(t, mutatingKind, "postern-pods").Object, "webhooks")
 	if got := asMap(webhooks[0])["timeoutSeconds"]; got != int64(1) {
 		t.Errorf("Got the time-out %v, want that of the replica that is left", got)
 	}
 }
 
-// TestServiceWaitsForEveryReplica is a rollout that adds a family which the program of the old replicas lacks.
-func TestServiceWaitsForEveryReplica(t *testing.T) {
+// TestServiceWaitsForOtherVersions is a rollout that adds a family which the program of the old replicas may lack.
+func TestServiceWaitsForOtherVersions(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
 	registry := measure(r)
-	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, []string{"/nodes"} })
+	r.know(mixed)
 	mustSync(t, r, c)
 	if got := c.applies(); len(got) != 0 {
-		t.Fatalf("Applied %v while a replica answers with 404", got)
+		t.Fatalf("Applied %v while a replica may answer with 404", got)
 	}
-	if err := r.Status(); err == nil || !strings.Contains(err.Error(), "service /pods is not registered before each of the replicas [old] serves it") {
-		t.Errorf("Got the status %v, want the service that waits", err)
+	if err := r.Status(); err == nil || err.Error() != "MutatingWebhookConfiguration postern-pods is not added while replicas of another version may run" {
+		t.Errorf("Got the status %v, want the configuration that waits", err)
 	}
 	if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
 		t.Errorf("Got the metrics %v, want 0", got)
 	}
-	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = nil, []string{"/pods", "/nodes"} })
+	r.know(alone)
 	mustSync(t, r, c)
 	if got := c.applies(); len(got) != 2 || r.Status() != nil {
-		t.Errorf("Applied %v with the status %v, want both configurations once every replica serves them", got, r.Status())
+		t.Errorf("Applied %v with the status %v, want both configurations once only this version runs", got, r.Status())
 	}
-	// A Lease says that another replica does not serve the path. What is registered stays, and is repaired.
-	r.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"old"}, nil })
+	// The next rollout. What is registered stays, and is repaired.
 	mustSync(t, r, c)
-	edited := c.registered(t, validatingKind, "postern-pods").DeepCopy()
-	webhookField([]any{}, "rules")(edited)
-	if err := c.Tracker().Update(resources()[validatingKind], edited, ""); err != nil {
-		t.Fatal(err)
-	}
+	r.know(mixed)
+	mustSync(t, r, c)
+	c.editOne(t, validatingKind, webhookField([]any{}, "rules"))
 	mustSync(t, r, c)
 	if got := c.applies(); len(got) != 3 || len(deletions(c)) > 0 || r.Status() != nil {
 		t.Errorf("Applied %v and deleted %v with the status %v, want one repair", got, deletions(c), r.Status())
 	}
 	// Without its label the configuration is not in the cache.
-	edited = c.registered(t, validatingKind, "postern-pods").DeepCopy()
-	edited.SetLabels(nil)
-	if err := c.Tracker().Update(resources()[validatingKind], edited, ""); err != nil {
-		t.Fatal(err)
-	}
+	c.editOne(t, validatingKind, func(u *unstructured.Unstructured) { u.SetLabels(nil) })
 	mustSync(t, r, c)
 	if got := c.applies(); len(got) != 4 || r.Status() != nil {
 		t.Errorf("Applied %v with the status %v, want the label repaired", got, r.Status())
+	}
+	c.deleteAll(t)
+	mustSync(t, r, c)
+	if got := c.applies(); len(got) != 6 || r.Status() != nil {
+		t.Errorf("Applied %v with the status %v, want what somebody deleted", got, r.Status())
 	}
 }
 
 // TestRemovedServiceStaysAway is a rollout that removes a family. The replica that starts removes first one half and then the other.
 func TestRemovedServiceStaysAway(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	old := newRegistrar(t, c, nil)
-	mustSync(t, old, c)
-	old.fleet().set(func(v *rollout.View) { v.Living, v.Serves = []string{"new"}, nil })
-	for _, kind := range []string{validatingKind, mutatingKind} {
-		if err := c.Tracker().Delete(resources()[kind], "", "postern-pods"); err != nil {
-			t.Fatal(err)
-		}
-		mustSync(t, old, c)
-		if c.registered(t, kind, "postern-pods") != nil {
-			t.Errorf("The removed %s is there again", kind)
-		}
-		if err := old.Status(); err == nil || !strings.Contains(err.Error(), "service /pods is not registered before each of the replicas [new] serves it") {
-			t.Errorf("Got the status %v, want the service that waits", err)
-		}
+	c.deploy(t, "postern", 2)
+	old := memberOf(t, c, "postern", 1, nil)
+	old.know(mixed)
+	remember(old)
+	settle(t, c, old)
+	next := memberOf(t, c, "postern", 2, nil)
+	next.services = nil
+	next.know(mixed)
+	fails := true
+	c.PrependReactor("patch", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, errors.New("away")
+	})
+	if err := next.Prepare(t.Context()); err == nil {
+		t.Fatal("Got no error of the removal")
+	}
+	c.tell(old)
+	settle(t, c, old)
+	if fails = false; c.registered(t, validatingKind, "postern-pods") != nil {
+		t.Error("The half that was removed first is there again")
+	}
+	if err := next.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := len(c.applies())
+	c.tell(old)
+	settle(t, c, old, next)
+	if got := c.applies()[before:]; len(got) > 0 || len(registeredBy(t, c)) > 0 {
+		t.Errorf("Applied %v, want the removed service to stay away", got)
+	}
+	if err := old.Status(); err == nil || !strings.Contains(err.Error(), "is not added while replicas of another version may run") {
+		t.Errorf("Got the status %v, want the service that waits", err)
+	}
+	old.know(alone) // The later revision was a failure.
+	settle(t, c, old)
+	if !isRegistrationOf(t, c, old) || old.Status() != nil {
+		t.Errorf("Registered by %v with the status %v, want what was removed", registeredBy(t, c), old.Status())
 	}
 }
 
-// TestNothingThatIsHeardRemovesAService syncs with random views of the other replicas, which somebody may have made up.
-func TestNothingThatIsHeardRemovesAService(t *testing.T) {
+// remember makes a replica one that has seen its configurations registered.
+func remember(r *Registrar) {
+	for _, key := range r.keys() {
+		r.had.see(key)
+	}
+}
+
+// TestRemovalIsNoticedAtOnce has a later revision remove a service while an old replica syncs, and before that has seen its pod.
+func TestRemovalIsNoticedAtOnce(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 2)
+	old := memberOf(t, c, "postern", 1, nil)
+	old.know(alone)
+	settle(t, c, old)
+	stores := c.stores(t, old)
+	next := memberOf(t, c, "postern", 2, nil)
+	next.services = nil
+	c.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		for _, u := range configurations(stores) {
+			_ = stores[u.GetKind()].Delete(u)
+		}
+		return false, nil, nil
+	})
+	c.PrependReactor("get", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetResource().Resource == "mutatingwebhookconfigurations" {
+			c.tell(old) // The sync asks the API server, because the cache lacks it.
+		}
+		return false, nil, nil
+	})
+	if err := next.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := len(c.applies())
+	if _, err := old.sync(t.Context(), stores); err != nil {
+		t.Fatal(err)
+	}
+	c.tell(old)
+	settle(t, c, old)
+	if got := c.applies()[before:]; len(got) > 0 {
+		t.Errorf("Applied %v, want the removed service to stay away", got)
+	}
+}
+
+// TestAWaitIsRepeated checks that a replica that waits looks again soon: Mixed may change by time alone.
+func TestAWaitIsRepeated(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := memberOf(t, c, "postern", 1, nil)
+	r.know(mixed)
+	if again, err := r.sync(t.Context(), c.stores(t, r)); err != nil || again != lookInterval {
+		t.Errorf("Syncs again after %v (%v), want %v", again, err, lookInterval)
+	}
+}
+
+// TestServiceRemovedByAPeer has a replica of the same revision remove a service that its configuration lacks, before it registers.
+func TestServiceRemovedByAPeer(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 1)
+	old := memberOf(t, c, "postern", 1, func(_ *Deployment, s *router.AdmissionService) { s.Path = "/removed" })
+	old.know(alone)
+	settle(t, c, old)
+	next := memberOf(t, c, "postern", 1, nil)
+	if err := next.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.tell(old)
+	settle(t, c, old)
+	if got := registeredBy(t, c); len(got) > 0 {
+		t.Errorf("Registered by %v before the later replica registers", got)
+	}
+	settle(t, c, next, old)
+	if !isRegistrationOf(t, c, next) || old.Status() != nil {
+		t.Errorf("Registered by %v, want the later replica", registeredBy(t, c))
+	}
+}
+
+// TestServiceRemovedByAProcess has a process that removes a service and registers nothing. Whether it still runs is not known.
+func TestServiceRemovedByAProcess(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	old := newRegistrar(t, c, nil)
+	settle(t, c, old)
+	later := memberOf(t, c, "", 0, slower)
+	later.services = nil
+	if err := later.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.tell(old)
+	settle(t, c, old, later)
+	if err := old.Status(); err == nil || !strings.HasSuffix(err.Error(), "is not added, because a replica of the same version, or a process, that started later has removed it: start this one again") || len(registeredBy(t, c)) > 0 {
+		t.Errorf("Registered by %v with the status %v, want the removed service to stay away", registeredBy(t, c), err)
+	}
+	again := newRegistrar(t, c, nil)
+	settle(t, c, again)
+	if !isRegistrationOf(t, c, again) {
+		t.Errorf("Registered by %v, want the one that started last", registeredBy(t, c))
+	}
+}
+
+// TestProcessThatDeregisters has a process that registers, and removes that at its end. The other one registers again.
+func TestProcessThatDeregisters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		first, later := newRegistrar(t, c, nil), newRegistrar(t, c, slower)
+		settle(t, c, first)
+		settle(t, c, later, first)
+		if err := later.Leave(t.Context(), true); err != nil || len(registeredBy(t, c)) > 0 {
+			t.Fatalf("Registered by %v (%v), want nothing", registeredBy(t, c), err)
+		}
+		c.tell(first)
+		settle(t, c, first)
+		time.Sleep(goneTime)
+		settle(t, c, first)
+		if !isRegistrationOf(t, c, first) || first.Status() != nil {
+			t.Errorf("Registered by %v with the status %v, want the one that is left", registeredBy(t, c), first.Status())
+		}
+	})
+}
+
+// TestNothingThatIsSeenRemovesAService syncs with random views of the pods, which somebody may have made up.
+func TestNothingThatIsSeenRemovesAService(t *testing.T) {
 	c := newCluster(t, ourNamespace())
 	r := newRegistrar(t, c, nil)
 	mustSync(t, r, c)
 	chance := seed.Chance(t)
-	some := func(all ...string) []string {
-		return slices.DeleteFunc(all, func(string) bool { return chance.IntN(2) == 0 })
-	}
 	for range 10_000 {
-		r.fleet().set(func(v *rollout.View) {
-			*v = rollout.View{
-				Self: v.Self, Leads: chance.IntN(2) == 0, Leader: "a", Higher: some("a", "b"), Living: some("us", "a", "b"), Staying: some("us", "a", "b"),
-				Serves: some("/pods", "/nodes"), Lacking: some("P", "Q"),
+		r.know(func(f *Fleet) {
+			f.workload, f.looked, f.other, f.running = labels.Everything(), time.Now(), time.Time{}, chance.IntN(2) == 0
+			if chance.IntN(2) == 0 {
+				f.other = time.Now()
+			}
+			if chance.IntN(2) == 0 {
+				f.looked = time.Time{}
 			}
 		})
 		mustSync(t, r, c)
@@ -310,7 +448,7 @@ func TestYieldingReplicaRaisesNoAlarm(t *testing.T) {
 	r := newRegistrar(t, c, nil)
 	registry := measure(r)
 	r.markUnregistered()
-	r.fleet().set(yieldsTo(higher))
+	r.fence.turned = true
 	mustSync(t, r, c)
 	if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{validatingKind: 1}) || r.Status() != nil {
 		t.Errorf("Got the metrics %v and the status %v, want 1 for the configuration that the other has registered, and nothing for that which it has not", got, r.Status())

@@ -3,6 +3,7 @@ package registration
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,7 +54,7 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 		return nil, errors.New("postern was uninstalled: restart it to install it again"), nil
 	case err != nil:
 		// A Postern that is called by its URL needs no namespace.
-		if r.owned || r.deployment.URL == "" {
+		if r.owned.Load() || r.deployment.URL == "" {
 			return nil, errNamespaceGone, nil
 		}
 		return nil, nil, nil
@@ -63,7 +64,7 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 	if mark, marked := ns.GetAnnotations()[UninstalledAnnotation]; marked && r.concerns(mark) {
 		return nil, fmt.Errorf("postern was uninstalled: run kubectl annotate namespace %s %s- to install it again", name, UninstalledAnnotation), nil
 	}
-	r.owned = true
+	r.owned.Store(true)
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, nil, nil
 }
 
@@ -73,7 +74,7 @@ const everyDeployment = "true"
 // concerns reports whether the mark of an uninstall concerns this replica. A replica that does not know its Deployment
 // heeds every mark, because it could belong to the Deployment that was uninstalled.
 func (r *Registrar) concerns(mark string) bool {
-	own := string(r.replicas.View().Self.UID)
+	own := string(r.fleet.claim().UID)
 	return mark == everyDeployment || own == "" || mark == own
 }
 
@@ -129,6 +130,34 @@ func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
+	}
+}
+
+// retire returns a func that removes a configuration that is not served any more. The others see in its last state that it was
+// not somebody who knows nothing of the webhooks, and do not restore it.
+func (r *Registrar) retire(own claim) func(context.Context, string, *unstructured.Unstructured) error {
+	return func(ctx context.Context, kind string, u *unstructured.Unstructured) error {
+		if isCanary(u) {
+			return r.remove(ctx, kind, u)
+		}
+		text, err := own.text()
+		if err != nil {
+			return err
+		}
+		stamp, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{RemovedAnnotation: text},
+		}})
+		if err != nil {
+			return fmt.Errorf("encoding a claim: %w", err)
+		}
+		now, err := r.client.Resource(resources()[kind]).Patch(ctx, u.GetName(), types.MergePatchType, stamp, metav1.PatchOptions{FieldManager: FieldManager})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("marking %s %s, which is not served any more: %w", kind, u.GetName(), err)
+		}
+		return r.remove(ctx, kind, now)
 	}
 }
 
@@ -192,13 +221,10 @@ func calledPath(webhook any) string {
 // configuration, so that nothing calls Postern when this replica has ended.
 func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	r.leaving.Store(true)
-	if !r.joined.Load() {
-		return nil // Nobody knows of this replica, and it knows of nobody.
+	if !deregister || !r.joined.Load() {
+		return nil // What is registered may belong to others.
 	}
-	if err := r.replicas.Leave(ctx); err != nil || !deregister {
-		return err
-	}
-	last, err := r.replicas.Last(ctx)
+	last, err := r.fleet.isLast(ctx)
 	if err != nil || !last {
 		return err
 	}
@@ -215,20 +241,18 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
 }
 
-// removeAll removes every configuration, unless others have registered them, whom the Leases did not tell of. A later revision of
-// a Deployment that ends may have registered and crashed.
+// removeAll removes every configuration, unless others have registered them. A later revision of a Deployment that ends may
+// have registered and crashed.
 func (r *Registrar) removeAll(ctx context.Context) error {
 	configs, err := r.deployment.listManaged(ctx, r.client)
 	if err != nil {
 		return err
 	}
-	view := r.replicas.View()
-	view.Leads = true // Nobody else stays.
-	v, err := r.fence.look(ctx, view, all(configs))
+	own := r.fleet.claim()
+	v, err := r.fence.look(ctx, own, all(configs))
 	if err != nil {
 		return err
 	}
-	own := selfOf(view)
 	ends := false
 	if v.yields() && v.rank != foreign && !own.isProcess() {
 		if ends, err = r.fence.ends(ctx, own); err != nil {

@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -49,6 +49,9 @@ func TestHalvesAreInOrder(t *testing.T) {
 			var kinds []string
 			var at []time.Time
 			record := func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if patch, ok := action.(clienttesting.PatchAction); ok && patch.GetPatchType() != types.ApplyPatchType {
+					return false, nil, nil // It marks what is removed.
+				}
 				if resource := action.GetResource().Resource; strings.HasSuffix(resource, "configurations") {
 					kinds, at = append(kinds, action.GetVerb()+" "+resource), append(at, time.Now())
 				}
@@ -155,15 +158,18 @@ func TestUninstallOfADeployment(t *testing.T) {
 		own, mark string
 		want      bool
 	}{
-		{"old", "old", false},
-		{"new", "old", true},
-		{"", "old", false},
+		{"old", "old-uid", false},
+		{"new", "old-uid", true},
+		{"", "old-uid", false},
 		{"new", "", false},
 		{"new", "postern", true},
 	} {
 		c := newCluster(t, ourNamespace())
 		r := newRegistrar(t, c, nil)
-		r.fleet().set(func(v *rollout.View) { v.Self.UID = types.UID(tt.own) })
+		if tt.own != "" {
+			c.deploy(t, tt.own, 1)
+			r = memberOf(t, c, tt.own, 1, nil)
+		}
 		if _, err := Uninstall(t.Context(), c, r.deployment, tt.mark); err != nil {
 			t.Fatal(err)
 		}
@@ -182,12 +188,13 @@ func TestStaleConfigurations(t *testing.T) {
 		canary.SetResourceVersion("1")
 		c := newCluster(t, ourNamespace(), other(mutatingKind, "postern-old"), other(validatingKind, "postern-old"), canary)
 		r := newRegistrar(t, c, nil)
-		r.fleet().set(yields)
+		r.fence.rival = &claim{"postern", "postern-uid", 1, "d"}
+		c.deploy(t, "postern", 1)
 		mustSync(t, r, c)
 		if got := deletions(c); len(got) != 0 {
 			t.Fatalf("A replica of a lower rank deleted %v", got)
 		}
-		r.fleet().set(alone)
+		c.undeploy(t, "postern")
 		check := func(when string, want ...string) {
 			t.Helper()
 			mustSync(t, r, c)
@@ -230,8 +237,8 @@ func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 	if got, want := deletions(c), []string{"postern-removed"}; !slices.Equal(got, want) {
 		t.Errorf("Deleted %v, want %v", got, want)
 	}
-	if got := r.fleet().calls; !slices.Equal(got, []string{"join"}) {
-		t.Errorf("Got the announcements %v, want that it joined", got)
+	if !r.joined.Load() {
+		t.Error("The replica does not take part")
 	}
 }
 
@@ -239,18 +246,25 @@ func TestLeave(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		deregister bool
-		staying    []string
+		pods       []corev1.Pod
 		want       []string
 	}{
 		{"the last", true, nil, []string{"postern-pods", "postern-pods"}},
 		{"the last, without the flag", false, nil, nil},
-		{"not the last", true, []string{"other"}, nil},
+		{"not the last", true, []corev1.Pod{runningPod("other")}, nil},
+		{"beside a pod that ends", true, []corev1.Pod{terminating(runningPod("other"))}, []string{"postern-pods", "postern-pods"}},
+		{"beside a pod that only crashes", true, []corev1.Pod{waitingPod("other")}, []string{"postern-pods", "postern-pods"}},
+		{"beside itself", true, []corev1.Pod{runningPod("us")}, []string{"postern-pods", "postern-pods"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
 			r := newRegistrar(t, c, nil)
 			mustSync(t, r, c)
-			r.fleet().set(func(v *rollout.View) { v.Staying = tt.staying })
+			r.know(alone)
+			r.know(func(f *Fleet) { f.pod = "us" })
+			for _, p := range tt.pods {
+				c.add(t, pods, &p)
+			}
 			before := len(c.applies())
 			if err := r.Leave(t.Context(), tt.deregister); err != nil {
 				t.Fatal(err)
@@ -294,7 +308,7 @@ func TestNamespaceThatIsNotThere(t *testing.T) {
 			}
 			cluster := newCluster(t, objects...)
 			r := newRegistrar(t, cluster, c.change)
-			r.owned = c.wasThere
+			r.owned.Store(c.wasThere)
 			mustSync(t, r, cluster)
 			got := cluster.registered(t, mutatingKind, "postern-pods")
 			if (got != nil) != c.registered || got != nil && len(got.GetOwnerReferences()) != c.owners {

@@ -4,17 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -58,7 +53,7 @@ func quiet(t *testing.T, c *cluster) {
 func (c *cluster) isRegistered(t *testing.T, r *Registrar) bool {
 	t.Helper()
 	u := c.registered(t, mutatingKind, "postern-pods")
-	want, err := r.desired(nil, selfOf(r.replicas.View()))
+	want, err := r.desired(nil, r.fleet.claim())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,35 +165,22 @@ func TestRunMissesNoBundle(t *testing.T) {
 	})
 }
 
-// TestRunsSideBySide lets two replicas with Leases find out who registers.
+// TestRunsSideBySide lets two replicas find out who registers.
 func TestRunsSideBySide(t *testing.T) {
 	for name, change := range map[string]func(*Deployment, *router.AdmissionService){
 		"the same": nil,
 		"another":  func(d *Deployment, _ *router.AdmissionService) { d.Timeout = 3 * time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, leases := newCluster(t, ourNamespace()), fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}})
+			cluster := newCluster(t, ourNamespace())
 			first, second := newRegistrar(t, cluster, nil), newRegistrar(t, cluster, change)
-			for i, r := range []*Registrar{first, second} {
-				digest, err := r.deployment.Digest(r.services)
-				if err != nil {
-					t.Fatal(err)
-				}
-				replicas := rollout.New(rollout.Options{Client: leases, Namespace: "postern-system", Name: strconv.Itoa(i), Digest: digest, Serves: []string{"/pods"}})
-				r.replicas = replicas
+			for _, r := range []*Registrar{first, second} {
 				if err := r.Prepare(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- replicas.Run(ctx) }()
-				t.Cleanup(func() {
-					cancel()
-					if err := <-done; err != nil {
-						t.Errorf("Watching the replicas: %v", err)
-					}
-				})
 				run(t, r, reachable)
+				eventually(t, "it is registered", func() bool { return cluster.isRegistered(t, r) })
+				quiet(t, cluster)
 			}
 			eventually(t, "the second has registered", func() bool { return cluster.isRegistered(t, second) })
 			quiet(t, cluster)

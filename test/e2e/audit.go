@@ -99,8 +99,8 @@ func (e AuditEvent) Writes() bool {
 	return false
 }
 
-// PosternWrites returns the write requests of the Posterns of this test, including the failed ones. The renewals of the
-// replicas' Leases are left out.
+// PosternWrites returns the write requests of the Posterns of this test, including the failed ones. The dry-run
+// creations of Leases that have the API server call a replica are left out.
 func (c *Cluster) PosternWrites(tb testing.TB) []AuditEvent {
 	tb.Helper()
 	return c.Audit(tb, func(e AuditEvent) bool { return e.ByPostern() && e.Writes() && e.ObjectRef.Resource != "leases" })

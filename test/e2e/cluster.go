@@ -230,7 +230,6 @@ func (c *Cluster) giveBack(tb testing.TB) error {
 	errs := []error{
 		hooks.MutatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		hooks.ValidatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
-		c.Admin.CoordinationV1().Leases(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		core.Secrets(PosternNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		IgnoreNotFound(core.Services(PosternNamespace).Delete(ctx, ServiceName, metav1.DeleteOptions{})),
 		IgnoreNotFound(core.Services(PosternNamespace).Delete(ctx, CanaryServiceName, metav1.DeleteOptions{})),

@@ -56,7 +56,7 @@ func revised(t *testing.T, c *e2e.Cluster, d *appsv1.Deployment, revision int) e
 	return o
 }
 
-// TestOthersAreKeptOut has a forged Lease of a later revision, a process on somebody's machine, and a second Deployment in the
+// TestOthersAreKeptOut has a forged pod of another version, a process on somebody's machine, and a second Deployment in the
 // namespace. None of them keeps the first Deployment from registering, or removes what it has registered.
 func TestOthersAreKeptOut(t *testing.T) {
 	t.Parallel()
@@ -64,14 +64,10 @@ func TestOthersAreKeptOut(t *testing.T) {
 	first := startServing(t, c, deployed(t, c, "postern"))
 	all := configsOf(t, c)
 	before := all.get()
-	forge := forger(c, map[string]string{
-		"postern.dev/revision": "999", "postern.dev/term": "1", "postern.dev/digest": "0", "postern.dev/state": "Registering",
-		"postern.dev/serves": "/pods /tenancy", "postern.dev/runs": "AlwaysPullImages",
-	})
-	e2e.Throughout(t, time.Second, "a Lease is forged", forge)
+	forgePod(t, c, "postern")
 	all.delete()
 	e2e.Eventually(t, repairBound, "the configurations are as they were", func(ctx context.Context) error {
-		return errors.Join(forge(ctx), all.same(ctx, before))
+		return all.same(ctx, before)
 	})
 	process := launchKeptOut(t, c, all, before, e2e.Options{})
 	process.Stop(t)

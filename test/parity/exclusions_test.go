@@ -14,14 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/internal/conditions"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/registration"
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -111,8 +109,8 @@ func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
 		},
 	}
 	deployment := registration.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
-	replicas := rollout.New(rollout.Options{Client: fake.NewClientset(), Namespace: "postern-system", Name: "test", Serves: []string{"/test"}})
-	r := registration.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, replicas, registration.NewMetrics(metrics.NewKubeRegistry()))
+	fleet := registration.NewFleet(client, registration.FleetOptions{Namespace: "postern-system", Name: "test"})
+	r := registration.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	go func() { _ = r.Run(ctx, func(context.Context) error { return nil }) }()

@@ -20,7 +20,6 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/registration"
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -36,7 +35,7 @@ type process struct {
 	informers  informers.SharedInformerFactory
 	custom     *customInformers
 	optional   *customInformers
-	rollout    atomic.Pointer[rollout.Replicas]
+	fleet      atomic.Pointer[registration.Fleet]
 	registry   metrics.KubeRegistry
 	services   []router.AdmissionService
 	router     *router.Router
@@ -155,7 +154,7 @@ func (p *process) deps() admit.Deps {
 		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:           p.registry,
 		Observe:           observePlugins(p.registry),
-		RunsEverywhere:    p.runsEverywhere,
+		Mixed:             p.mixed,
 		Mended:            countMended(p.registry),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,6 @@ import (
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/registration"
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -153,7 +153,18 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 	webhook := admissionregistrationv1.MutatingWebhook{Name: "pods.postern.dev"}
 	selecting := webhook
 	selecting.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	owner := func(kind, name string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid", Controller: new(true)}}
+	}
 	dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "postern-system"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern-1", OwnerReferences: owner("ReplicaSet", "postern-a")}},
+		&appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "postern-system", Name: "postern-a", OwnerReferences: owner("Deployment", "postern"),
+				Annotations: map[string]string{"deployment.kubernetes.io/revision": "1"},
+			},
+			Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "postern"}}},
+		},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: stale}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: stale},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: narrowed, Webhooks: []admissionregistrationv1.MutatingWebhook{selecting}})
 	applied := make(chan struct{}, 16)
@@ -167,7 +178,6 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 	// No server listens there; the test needs only the read of the Service.
 	client := fake.NewClientset(
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern"}, Spec: corev1.ServiceSpec{ClusterIP: "127.0.0.1"}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern-1", OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "postern", Controller: new(true)}}}},
 	)
 	d := registration.Deployment{Namespace: "postern-system", Service: "postern", Port: 1}
 	if err := d.Probe(client, noBundle{})(ctx); err == nil {
@@ -182,15 +192,13 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-pods"}},
 	}
 	missing := router.AdmissionService{Path: "/missing", Mutate: decide, MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-nodes"}}}
-	replicas := rollout.New(rollout.Options{Client: client, Namespace: "postern-system", Name: "postern-1", Pod: "postern-1", Serves: []string{"/test", "/missing"}})
-	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service, missing}, noBundle{}, replicas, registration.NewMetrics(metrics.NewKubeRegistry()))
+	fleet := registration.NewFleet(dyn, registration.FleetOptions{Namespace: "postern-system", Pod: "postern-1"})
+	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service, missing}, noBundle{}, fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
 	if err := r.Prepare(ctx); err != nil {
 		t.Fatalf("Preparing: %v", err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	done := make(chan error, 1)
-	watched := make(chan error, 1)
-	go func() { watched <- replicas.Run(bounded) }()
 	go func() {
 		done <- r.Run(bounded, func(ctx context.Context) error {
 			_ = r.Called(ctx) // The fake API server calls nobody.
@@ -205,7 +213,7 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		}
 	}
 	cancel()
-	if err := errors.Join(<-done, <-watched, r.Leave(ctx, true), replicas.Forget(ctx)); err != nil {
+	if err := errors.Join(<-done, r.Leave(ctx, true)); err != nil {
 		t.Errorf("Registering and leaving: %v", err)
 	}
 	// The recorder of events creates an Event, and patches it when it repeats.

@@ -119,8 +119,8 @@ func (o *options) localGrants(d registration.Deployment) []grant {
 		grants = append(grants, grant{"Postern calls its own Service before it registers webhooks, and has the API server call the Service of the canaries.", service})
 	}
 	return append(grants,
-		grant{"Each replica has a Lease that the other replicas watch. The dry-run creation of a Lease also makes the API server call Postern before the webhooks are registered.", access.To("coordination.k8s.io", "leases", "list", "watch", "create", "patch", "delete")},
-		grant{"The revision of a replica's ReplicaSet decides which replicas register.", access.To("", "pods", "get")},
+		grant{"The dry-run creation of a Lease makes the API server call Postern before the webhooks are registered.", access.To("coordination.k8s.io", "leases", "create")},
+		grant{"The revision of a replica's ReplicaSet decides which replicas register, and what is added waits until no pod of another version runs.", access.To("", "pods", "get", "list")},
 		grant{"", access.To("apps", "replicasets", "get")},
 		grant{"Replicas leave the webhooks of another Deployment alone while that exists. Its name is not known before.", access.To("apps", "deployments", "get")},
 		grant{"Events say why the webhooks are not registered, and what was registered, repaired and rotated.", access.To("", "events", "create", "patch")},

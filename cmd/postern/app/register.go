@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/registration"
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 )
 
 const (
@@ -27,9 +27,9 @@ const (
 	leaveTimeout = 4 * time.Second
 )
 
-// replicas returns the replicas of Postern, of which this process is one. In a pod, the process has the name of the
+// newFleet returns the replicas of Postern, of which this process is one. In a pod, the process has the name of the
 // pod, which stays the same when the container restarts.
-func (p *process) replicas() (*rollout.Replicas, error) {
+func (p *process) newFleet() (*registration.Fleet, error) {
 	digest, err := p.deployment.Digest(p.services)
 	if err != nil {
 		return nil, err
@@ -39,59 +39,54 @@ func (p *process) replicas() (*rollout.Replicas, error) {
 		return nil, fmt.Errorf("name of this replica: %w", err)
 	}
 	pod := os.Getenv(podNameVariable)
-	o := rollout.Options{
-		Client: p.cluster.client, Namespace: p.webhookNamespace, Digest: digest, Pod: pod,
-		Name: cmp.Or(pod, fmt.Sprintf("%s-%d", host, p.securePort)),
-	}
-	for _, s := range p.services {
-		o.Serves = append(o.Serves, s.Path)
-	}
-	o.Runs = p.enabled
-	replicas := rollout.New(o)
-	p.rollout.Store(replicas)
-	return replicas, nil
+	fleet := registration.NewFleet(p.cluster.dynamic, registration.FleetOptions{
+		Namespace: p.webhookNamespace, Pod: pod, Name: cmp.Or(pod, fmt.Sprintf("%s-%d", host, p.securePort)), Digest: digest,
+	})
+	p.fleet.Store(fleet)
+	return fleet, nil
 }
 
-// runsEverywhere reports whether every living replica behind the Service runs a plugin that this replica runs. Behind a
-// URL, nothing is known of the requests that the others get.
-func (p *process) runsEverywhere(plugin string) bool {
-	replicas := p.rollout.Load()
-	return replicas == nil || p.deployment.URL != "" || replicas.View().AllRun(plugin)
+// mixed reports whether a replica of another version may get requests by the Service. Behind a URL, nothing is known of the
+// requests that the others get.
+func (p *process) mixed() bool {
+	fleet := p.fleet.Load()
+	return fleet != nil && p.deployment.URL == "" && fleet.MayDiffer()
 }
 
 // register removes the configurations that this replica does not serve, and this replica may then become ready. It
 // keeps the configurations of the enabled services registered.
-func (p *process) register(ctx context.Context, replicas *rollout.Replicas, synced, prepared *flagged) error {
-	// A replica that announces itself limits what the others register, so it does that only when it can serve.
+func (p *process) register(ctx context.Context, fleet *registration.Fleet, synced, prepared *flagged) error {
+	// What this replica registers, it must be able to serve.
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-synced.done():
 	}
 	recorder := p.recorder(ctx)
-	if !p.prepareRegistration(ctx, replicas, prepared, recorder) {
+	if !p.prepareRegistration(ctx, fleet, prepared, recorder) {
 		return nil
 	}
 	prepared.set()
+	var looking sync.WaitGroup
+	defer looking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	renewed := make(chan error, 1)
-	go func() { renewed <- replicas.Run(ctx) }()
+	looking.Go(func() { fleet.Run(ctx) })
 	p.registrar.Report = func(err error) {
-		recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The webhooks are not registered: %v", err)
+		recorder.Eventf(fleet.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The webhooks are not registered: %v", err)
 	}
-	p.notices.start(recorder, replicas.Installation)
-	err := p.registrar.Run(ctx, p.probe())
-	cancel()
-	if err != nil {
-		return err
-	}
-	return <-renewed
+	p.notices.start(recorder, func() *corev1.ObjectReference {
+		if !p.registrar.HasNamespace() {
+			return nil // There is no place for an Event.
+		}
+		return fleet.Installation()
+	})
+	return p.registrar.Run(ctx, p.probe())
 }
 
 // prepareRegistration returns true once this replica may become ready, and false if ctx ends first. Whoever looks at a rollout that
 // stands still sees the reason in the log, in an Event of the pod and in /readyz.
-func (p *process) prepareRegistration(ctx context.Context, replicas *rollout.Replicas, prepared *flagged, recorder record.EventRecorder) bool {
+func (p *process) prepareRegistration(ctx context.Context, fleet *registration.Fleet, prepared *flagged, recorder record.EventRecorder) bool {
 	started, told, last := time.Now(), time.Time{}, ""
 	for {
 		err := p.registrar.Prepare(ctx)
@@ -111,7 +106,7 @@ func (p *process) prepareRegistration(ctx context.Context, replicas *rollout.Rep
 		if now.Sub(started) > preparePatience && now.Sub(told) > quiet {
 			told, last = now, err.Error()
 			klog.FromContext(ctx).Error(err, "Could not prepare the registration")
-			recorder.Eventf(replicas.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The replica does not become ready: %v", err)
+			recorder.Eventf(fleet.Reference(), corev1.EventTypeWarning, registration.EventNotRegistered, "The replica does not become ready: %v", err)
 		}
 		select {
 		case <-ctx.Done():

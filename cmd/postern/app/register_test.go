@@ -11,13 +11,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/postern-dev/postern/pkg/registration"
-	"github.com/postern-dev/postern/pkg/registration/rollout"
 )
 
 // TestAReplicaThatDoesNotBecomeReadySaysWhy checks that the reason is in /readyz at once, and in an Event when it has lasted or
@@ -27,8 +25,8 @@ func TestAReplicaThatDoesNotBecomeReadySaysWhy(t *testing.T) {
 		var why error
 		dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme)
 		dyn.PrependReactor("list", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, why })
-		replicas := rollout.New(rollout.Options{Client: fake.NewClientset(), Namespace: "postern-system", Name: "postern-1"})
-		p := &process{registrar: registration.NewRegistrar(dyn, registration.Deployment{Namespace: "postern-system"}, nil, noBundle{}, replicas, nil)}
+		fleet := registration.NewFleet(dyn, registration.FleetOptions{Namespace: "postern-system", Name: "postern-1"})
+		p := &process{registrar: registration.NewRegistrar(dyn, registration.Deployment{Namespace: "postern-system"}, nil, noBundle{}, fleet, nil)}
 		prepared, events := newFlagged(errors.New("not yet")), record.NewFakeRecorder(100)
 		check := func(when, ready string, told ...string) {
 			t.Helper()
@@ -47,7 +45,7 @@ func TestAReplicaThatDoesNotBecomeReadySaysWhy(t *testing.T) {
 		why = errors.New("first")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan bool, 1)
-		go func() { done <- p.prepareRegistration(ctx, replicas, prepared, events) }()
+		go func() { done <- p.prepareRegistration(ctx, fleet, prepared, events) }()
 		check("At once", "first")
 		time.Sleep(preparePatience)
 		check("A moment before", "first")

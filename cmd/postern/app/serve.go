@@ -117,11 +117,11 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	}
 	synced := newFlagged(errors.New("informers have not synced yet"))
 	prepared := newFlagged(errors.New("stale webhook configurations have not been removed yet"))
-	replicas, err := p.replicas()
+	fleet, err := p.newFleet()
 	if err != nil {
 		return err
 	}
-	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, replicas, registration.NewMetrics(p.registry))
+	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, fleet, registration.NewMetrics(p.registry))
 	p.registrar.Notify, p.registrar.CanaryPath = p.notices.tell, p.router.CanaryPath()
 	p.health = &health{
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", func() error { return errors.Join(prepared.ready(), p.registrar.KeptOut()) }}},
@@ -139,7 +139,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	p.optional.Start(background.Done())
 	start(func(ctx context.Context) error { return p.certs.Run(bodylog.Without(ctx)) })
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
-	start(func(ctx context.Context) error { return p.register(ctx, replicas, synced, prepared) })
+	start(func(ctx context.Context) error { return p.register(ctx, fleet, synced, prepared) })
 	start(func(context.Context) error {
 		err := serveUntilClosed(srv.ServeTLS(conns, "", ""))
 		if p.health.draining.Load() && errors.Is(err, net.ErrClosed) {
@@ -168,12 +168,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 		return errors.Join(errs...)
 	case <-ctx.Done():
 		p.leave(background)
-		err := p.drain(background, p.health, conns, servers...)
-		if left := replicas.Forget(background); left != nil {
-			// The other replicas see that it is not renewed.
-			klog.FromContext(ctx).Error(left, "Could not delete the Lease of this replica")
-		}
-		return err
+		return p.drain(background, p.health, conns, servers...)
 	}
 }
 
@@ -225,6 +220,12 @@ func (p *process) measure(conns *secure.Connections) {
 		func() float64 { return float64(p.certs.NotAfter().Unix()) })
 	gauge("webhook_timeout_seconds", "How long the API server waits for an answer, in seconds.",
 		func() float64 { return p.deployment.Timeout.Seconds() })
+	gauge("replicas_mixed", "1 if replicas of another version may get requests, so that plugins reconsider their denials, else 0.", func() float64 {
+		if p.mixed() {
+			return 1
+		}
+		return 0
+	})
 	gauge("open_connections", "Open connections to the secure port.", func() float64 {
 		open, _ := conns.Count()
 		return float64(open)

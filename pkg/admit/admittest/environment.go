@@ -80,8 +80,8 @@ type Environment struct {
 	Config []byte
 	// Backend is the server that the plugin asks, or nil if the case has none.
 	Backend *Backend
-	// RunsEverywhere is that of the Deps.
-	RunsEverywhere func(plugin string) bool
+	// Mixed is that of the Deps.
+	Mixed func() bool
 	// Background runs the background functions of plugins.
 	Background []func(context.Context)
 
@@ -216,7 +216,7 @@ func (e *Environment) Deps(p *admit.Plugin, features map[string]bool) (admit.Dep
 		Metrics: metrics.NewKubeRegistry(), Client: e.Client, Dynamic: e.Dynamic, Metadata: e.Metadata, Informers: e.Informers, CustomInformers: e.CustomInformers,
 		OptionalInformers: e.CustomInformers, RESTMapper: e.Mapper,
 		Authorize: authorization.New(e.Client), Features: gate, Clock: e.Clock, Timeout: 10 * time.Second, Namespace: "postern-system",
-		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) }, RunsEverywhere: e.RunsEverywhere,
+		Go: func(f func(context.Context)) { e.Background = append(e.Background, f) }, Mixed: e.Mixed,
 	}, nil
 }
 

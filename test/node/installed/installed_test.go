@@ -277,6 +277,8 @@ func (c *cluster) exec(t *testing.T) {
 // nodeRestriction checks that the kubelet works while NodeRestriction of Postern decides about its requests.
 func (c *cluster) nodeRestriction(t *testing.T) {
 	t.Helper()
+	// What a rollout adds is registered a minute after the last pod of another version, which drains for 95 s.
+	c.sh(t, "kubectl wait --for=create validatingwebhookconfiguration/postern-nodes --timeout=240s")
 	c.sh(t, "kubectl create deployment shop --image=test/web:1 --replicas=6")
 	c.sh(t, "kubectl rollout status deployment/shop --timeout=60s")
 	c.sh(t, "kubectl delete deployment shop --cascade=foreground --timeout=60s")

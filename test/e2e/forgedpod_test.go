@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,28 +12,29 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
 
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
-// forger returns a func that writes and renews the Lease of a replica that does not exist.
-func forger(c *e2e.Cluster, annotations map[string]string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		lease := coordinationv1ac.Lease("forged", e2e.PosternNamespace).WithLabels(map[string]string{"postern.dev/lease": "replica"}).
-			WithAnnotations(annotations).WithSpec(coordinationv1ac.LeaseSpec().WithRenewTime(metav1.NowMicro()))
-		_, err := c.Admin.CoordinationV1().Leases(e2e.PosternNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: "somebody", Force: true})
-		return err
+// forgePod creates a pod of a Deployment that says that it is of another version, and is none of its pods.
+func forgePod(t *testing.T, c *e2e.Cluster, deployment string) {
+	t.Helper()
+	forged := pod("forged")
+	forged.Labels = map[string]string{"app": deployment, "pod-template-hash": "forged"}
+	if _, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestForgedLease has a Lease of a replica that does not exist, which is said to serve and to run nothing. What is registered
-// stays. A plugin lets pass what lacks only its own changes, and denies what it forbids.
-func TestForgedLease(t *testing.T) {
+// TestForgedPod has a pod that is said to be one of another version of Postern. A plugin then lets pass what lacks only its own
+// changes, and denies what it forbids. What is registered stays.
+func TestForgedPod(t *testing.T) {
 	t.Parallel()
 	c := suite.Start(t, controlplane.Options{APIServerFlags: []string{"--disable-admission-plugins=LimitRanger"}})
-	startServing(t, c, e2e.Options{Plugins: []string{"LimitRanger", "AlwaysPullImages"}, Service: true})
+	o := deployed(t, c, "postern")
+	o.Plugins, o.Service = []string{"LimitRanger", "AlwaysPullImages"}, true
+	startServing(t, c, o)
 	ns := c.Namespace(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
@@ -52,20 +54,19 @@ func TestForgedLease(t *testing.T) {
 	e2e.Eventually(t, settleBound, "the LimitRange is known", denied)
 	unchanged := deniesLaterChanges(t, c) // As if another replica had answered the mutating call.
 	before := configsOf(t, c).get()
-	forge := forger(c, map[string]string{
-		"postern.dev/revision": "0", "postern.dev/term": "0", "postern.dev/digest": "0", "postern.dev/state": "Joined",
-		"postern.dev/serves": "", "postern.dev/runs": "",
-	})
-	e2e.Eventually(t, settleBound, "the forged Lease is believed", func(ctx context.Context) error {
-		if err := forge(ctx); err != nil {
-			return err
-		}
+	create := func(ctx context.Context) error {
 		_, err := c.Admin.CoreV1().Pods(unchanged).Create(ctx, pod("lower"), dryRun())
 		return err
+	}
+	e2e.Throughout(t, 3*time.Second, "the missing changes are denied", func(ctx context.Context) error {
+		if err := create(ctx); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
 	})
-	e2e.Throughout(t, time.Second, "what is forbidden is denied", func(ctx context.Context) error {
-		return errors.Join(forge(ctx), denied(ctx))
-	})
+	forgePod(t, c, "postern")
+	e2e.Eventually(t, settleBound, "the forged pod is seen", create)
+	e2e.Throughout(t, time.Second, "what is forbidden is denied", denied)
 	eventuallySame(t, configsOf(t, c), before)
 	if got := c.Audit(t, func(e e2e.AuditEvent) bool {
 		return e.Annotations["pods.postern.dev/admitted-without-changes-of"] == "AlwaysPullImages"
