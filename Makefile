@@ -123,7 +123,7 @@ test-all: ## Everything, as a release needs it: both rings, the race detector, l
 	@$(MAKE) --no-print-directory test GATE=-strict
 	@$(MAKE) --no-print-directory test-load lint verify tidy
 	@$(MAKE) --no-print-directory unit e2e DETECT=-race
-	@$(MAKE) --no-print-directory node upstream-quota fleet-simulation
+	@$(MAKE) --no-print-directory node upstream-quota fleet-simulation rollout-simulation
 	@echo "make test-all has passed."
 
 .PHONY: vet
@@ -209,6 +209,10 @@ endef
 .PHONY: fleet-simulation
 fleet-simulation: ## 10,000 simulated fleets with faults: FleetQuota is never above its limit [SEEDS=]
 	go test ./internal/fleetquota/ledger -run TestNeverAboveTheLimit -v -timeout 2h -seeds $(or $(SEEDS),10000)
+
+.PHONY: rollout-simulation
+rollout-simulation: ## 100,000 simulated rollouts with faults: every pair of replicas decides as it must [SEEDS=]
+	go test ./pkg/registration -run TestManyRollouts -v -timeout 4h -seeds $(or $(SEEDS),100000)
 
 .PHONY: parity
 parity: bin/gate $(GOTESTSUM) ## The plugins' cases through kube-apiserver's own plugins

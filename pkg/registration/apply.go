@@ -108,19 +108,20 @@ func (r *Registrar) ensure(ctx context.Context, key configKey, want *unstructure
 			r.metrics.setRegistered(key.kind, key.name, false)
 		}
 	}()
-	have, exists := stored(store, key.name)
-	if exists {
+	have, cached := stored(store, key.name)
+	if cached {
 		again, err = r.write(ctx, key, want.DeepCopy(), have)
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 			return again, err
 		}
 	}
 	// Somebody was faster, the cache is late, or the configuration has lost the label by which the cache selects.
-	if have, exists, err = r.own(ctx, key); err != nil {
+	have, exists, err := r.own(ctx, key)
+	if err != nil {
 		return 0, err
 	}
 	if !exists {
-		if err := r.mayAdd(key); err != nil {
+		if err := r.mayAdd(key, cached); err != nil {
 			return 0, err
 		}
 		return r.write(ctx, key, want, nil)
@@ -181,7 +182,7 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 	}
 	r.metrics.setRegistered(key.kind, key.name, !r.repairs.contested(key, time.Now()))
 	r.repairs.seen(key, want)
-	r.had.see(key)
+	r.had.note(key, wasRegistered)
 	switch {
 	case repair:
 		log.Info("Repaired the registration")
@@ -266,7 +267,7 @@ func (r *Registrar) restrict(ctx context.Context, key configKey, want, have *uns
 		return nil
 	}
 	// Since it was applied, another Deployment may have taken it over.
-	claimed := jsonPatch{"op": "test", "path": "/metadata/annotations/" + strings.ReplaceAll(ClaimAnnotation, "/", "~1"), "value": want.GetAnnotations()[ClaimAnnotation]}
+	claimed := jsonPatch{"op": "test", "path": annotationPath(ClaimAnnotation), "value": want.GetAnnotations()[ClaimAnnotation]}
 	now, err := r.patchWebhooks(ctx, key, append([]jsonPatch{claimed}, patch...))
 	if err == nil && len(leftovers(want, now)) > 0 {
 		err = fmt.Errorf("%s %s: somebody changes the webhooks while they are written", key.kind, key.name)
@@ -274,13 +275,21 @@ func (r *Registrar) restrict(ctx context.Context, key configKey, want, have *uns
 	return err
 }
 
+func annotationPath(name string) string {
+	return "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1")
+}
+
 // jsonPatch is an operation of a JSON patch.
 type jsonPatch map[string]any
 
-// leftovers returns the operations that remove from the webhooks of have what others have added to them and apply leaves
+// leftovers returns the operations that remove from have the mark of a removal, and from its webhooks what others have added to them and apply leaves
 // there: match conditions, each of which restricts the requests for which the API server calls a webhook, and a caBundle where
 // none is wanted.
 func leftovers(want, have *unstructured.Unstructured) (patch []jsonPatch) {
+	if _, marked := have.GetAnnotations()[RemovedAnnotation]; marked {
+		// A replica has ended before it removed the configuration.
+		patch = append(patch, jsonPatch{"op": "remove", "path": annotationPath(RemovedAnnotation)})
+	}
 	wanted := webhooksByName(want.Object)
 	for i, w := range webhookList(have.Object) {
 		name, _ := asMap(w)["name"].(string)

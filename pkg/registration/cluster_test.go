@@ -3,6 +3,7 @@ package registration
 import (
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -77,6 +78,22 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 		return false, nil, nil
 	})
 	return c
+}
+
+// conflictIfGone makes an apply to what is gone fail if it names a version, as the API server does.
+func (c *cluster) conflictIfGone(t *testing.T) {
+	t.Helper()
+	c.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch := action.(clienttesting.PatchAction)
+		want := &unstructured.Unstructured{}
+		if err := want.UnmarshalJSON(patch.GetPatch()); err != nil {
+			return true, nil, err
+		}
+		if _, err := c.Tracker().Get(patch.GetResource(), "", patch.GetName()); want.GetResourceVersion() == "" || !apierrors.IsNotFound(err) {
+			return false, nil, err
+		}
+		return true, nil, apierrors.NewConflict(patch.GetResource().GroupResource(), patch.GetName(), errors.New("it is gone"))
+	})
 }
 
 // merge merges maps and lists of named items like server-side apply.

@@ -194,7 +194,24 @@ func (f *fence) takeTurn() {
 	f.rival, f.turned, f.insists = nil, false, true
 }
 
-// admit returns an error if this replica must not overwrite a configuration that look has not seen.
+// forget forgets to whom this replica yielded.
+func (f *fence) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rival = nil
+}
+
+// claimedError says that a configuration must not be overwritten.
+type claimedError struct {
+	kind, name string
+	claim      claim
+}
+
+func (e *claimedError) Error() string {
+	return fmt.Sprintf("%s %s was registered by %s", e.kind, e.name, e.claim)
+}
+
+// admit returns a *claimedError if this replica must not overwrite a configuration that look has not seen.
 func (f *fence) admit(ctx context.Context, own claim, u *unstructured.Unstructured) error {
 	c, claimed := claimOf(u)
 	if !claimed {
@@ -205,7 +222,7 @@ func (f *fence) admit(ctx context.Context, own claim, u *unstructured.Unstructur
 	f.mu.Unlock()
 	rank, err := f.rank(ctx, own, c, false, owner, turned)
 	if err == nil && rank != lower {
-		err = fmt.Errorf("%s %s was registered by %s", u.GetKind(), u.GetName(), c)
+		err = &claimedError{u.GetKind(), u.GetName(), c}
 	}
 	return err
 }

@@ -182,6 +182,51 @@ func forbid(c *cluster) {
 	})
 }
 
+// TestTurns is about replicas of which none is above the other: who started last writes.
+func TestTurns(t *testing.T) {
+	own, weak, strong := claim{"postern", "postern-uid", 4, "e"}, claim{"postern", "postern-uid", 4, "d"}, claim{"postern", "postern-uid", 4, "f"}
+	type step struct {
+		registered []claim
+		yields     bool
+	}
+	takeTurn := step{}
+	for name, steps := range map[string][]step{
+		"it starts last":                          {{[]claim{strong}, false}},
+		"it has registered, and another starts":   {{[]claim{own}, false}, {[]claim{weak}, true}},
+		"it gave way to another":                  {{[]claim{own, strong}, true}, {[]claim{strong}, true}},
+		"another gives way to it":                 {{[]claim{own, weak}, false}},
+		"an equal one starts last":                {{[]claim{own}, false}, {[]claim{strong}, true}, {[]claim{own}, false}},
+		"it insists":                              {{[]claim{own, strong}, true}, takeTurn, {[]claim{own, strong}, false}},
+		"it does not insist for ever":             {{[]claim{own, strong}, true}, takeTurn, {[]claim{own}, false}, {[]claim{own, strong}, true}},
+		"it has insisted, and is the first again": {{[]claim{own, strong}, true}, takeTurn, {[]claim{own}, false}, {[]claim{own, weak}, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.deploy(t, "postern", 4)
+			f := &fence{client: c, namespace: "postern-system"}
+			for i, s := range steps {
+				if s.registered == nil {
+					f.takeTurn()
+					continue
+				}
+				var configs []*unstructured.Unstructured
+				for _, registered := range s.registered {
+					text, err := registered.text()
+					if err != nil {
+						t.Fatal(err)
+					}
+					u := other(validatingKind, "postern-pods")
+					u.SetAnnotations(map[string]string{ClaimAnnotation: text})
+					configs = append(configs, u)
+				}
+				if v, err := f.look(t.Context(), own, configs); err != nil || v.yields() != s.yields {
+					t.Errorf("At look %d: yields %t (%v), want %t", i, v.yields(), err, s.yields)
+				}
+			}
+		})
+	}
+}
+
 // TestClaims reads what may be in the annotation.
 func TestClaims(t *testing.T) {
 	for text, want := range map[string]claim{
@@ -562,7 +607,7 @@ func TestLaterRevisionEndsHalfway(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.tell(old)
-		if _, err := old.sync(t.Context(), between); err != nil || old.fence.rival != nil {
+		if _, err := old.sync(t.Context(), between); err != nil && !apierrors.IsNotFound(err) || old.fence.rival != nil {
 			t.Fatalf("Yields to %v (%v), which has registered nothing", old.fence.rival, err)
 		}
 		c.tell(old)

@@ -33,6 +33,8 @@ const (
 	// mixedTime is how long the last pod of another version still counts after it has gone: an object that it has mutated may be
 	// validated later.
 	mixedTime = time.Minute
+	// mendTime is how long plugins go on to mend: each replica finds out by itself that mixedTime is over, and then adds mutating halves.
+	mendTime = mixedTime + 10*time.Second
 )
 
 var (
@@ -59,10 +61,10 @@ type Fleet struct {
 	// the Deployment is not known.
 	workload labels.Selector
 	hash     string
-	// looked is when the last look that succeeded began. other is when one found a pod of another version, and running says
+	// met is when this process found its Deployment. looked is when the last look that succeeded began. other is when one found a pod of another version, and running says
 	// whether the last one found such a pod with a process in it.
-	looked, other time.Time
-	running       bool
+	met, looked, other time.Time
+	running            bool
 
 	mixed   bool // as last told
 	changed chan struct{}
@@ -114,7 +116,7 @@ func (f *Fleet) isMixed(now time.Time) bool {
 func (f *Fleet) MayDiffer() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.workload == nil || f.isMixed(time.Now())
+	return f.workload == nil || f.isMixed(time.Now()) || time.Since(f.other) < mendTime
 }
 
 // meet says that a replica of another version acts, whose pod may not have been seen yet.
@@ -129,6 +131,14 @@ func (f *Fleet) isAlone() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.running
+}
+
+// isSeen reports whether the replicas of other versions have looked at the pods since this replica started, or know that their last look
+// is too old. Before that they may deny what a replica without one of their plugins has not changed.
+func (f *Fleet) isSeen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.workload == nil || time.Since(f.met) > lateTime
 }
 
 // Changed returns a channel that is closed when the claim of this replica or Mixed has changed.
@@ -213,6 +223,9 @@ func (f *Fleet) locate(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.workload == nil {
+		f.met = time.Now()
+	}
 	f.self.Deployment, f.self.UID, f.self.Revision = d.Name, d.UID, revision
 	f.workload, f.hash = workload, hash
 	return nil

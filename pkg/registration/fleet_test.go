@@ -107,6 +107,53 @@ func TestFleet(t *testing.T) {
 	}
 }
 
+// TestOwnPodIsNotAnother has somebody take the hash from the labels of the pod.
+func TestOwnPodIsNotAnother(t *testing.T) {
+	c := newCluster(t)
+	f := fleetOf(t, c)
+	us := runningPod("us")
+	us.OwnerReferences = []metav1.OwnerReference{controlledBy("ReplicaSet", "new")}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&us)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Tracker().Update(pods, &unstructured.Unstructured{Object: content}, "postern-system"); err != nil {
+		t.Fatal(err)
+	}
+	if mustLook(t, f); f.Mixed() {
+		t.Error("The own pod counts as one of another version")
+	}
+}
+
+// TestNewReplicaIsSeen has a replica unlike those that have registered wait until these have looked at the pods.
+func TestNewReplicaIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 7)
+		first := newRegistrar(t, c, slower)
+		mustSync(t, first, c)
+		next := newRegistrar(t, c, nil)
+		next.fleet = fleetOf(t, c)
+		if err := next.Prepare(t.Context()); !errors.Is(err, errNotSeen) {
+			t.Errorf("Got the error %v, want %v", err, errNotSeen)
+		}
+		time.Sleep(lateTime - time.Second)
+		if err := next.Prepare(t.Context()); !errors.Is(err, errNotSeen) {
+			t.Errorf("A second too early: got the error %v, want %v", err, errNotSeen)
+		}
+		time.Sleep(2 * time.Second)
+		if err := next.Prepare(t.Context()); err != nil {
+			t.Errorf("Got the error %v, want a replica that takes part", err)
+		}
+		equal := newRegistrar(t, c, nil)
+		equal.fleet = NewFleet(c, FleetOptions{Namespace: "postern-system", Pod: "us", Digest: "d"})
+		settle(t, c, next)
+		if err := equal.Prepare(t.Context()); err != nil {
+			t.Errorf("Got the error %v of a replica like those that have registered", err)
+		}
+	})
+}
+
 // TestMixedLasts checks how long a pod of another version counts, and what a look that fails means.
 func TestMixedLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

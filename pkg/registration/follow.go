@@ -109,7 +109,7 @@ func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[str
 	var gone error
 	var errs []error
 	for key := range f.last {
-		if had, _ := r.had.holds(key); !had {
+		if r.had.of(key) != wasRegistered {
 			delete(f.last, key) // Another replica has removed it.
 			delete(f.since, key)
 			continue

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,47 +14,55 @@ import (
 // the replica. Without it, somebody deletes the configuration who knows nothing of the webhooks, and it is restored.
 const RemovedAnnotation = "postern.dev/removed-by"
 
+// past is what became of a configuration.
+type past int
+
+const (
+	neverSeen past = iota
+	// wasRegistered configurations still are, or somebody has deleted them who knows nothing of the webhooks.
+	wasRegistered
+	// wasRemoved configurations were removed by a replica of another revision, and wasRemovedByPeer by one of this revision.
+	wasRemoved
+	wasRemovedByPeer
+)
+
 // memory knows which configurations were registered.
 type memory struct {
-	mu sync.Mutex
-	// had is true for the configurations that were registered, and false for those that a peer has removed since. Those that other
-	// replicas have removed are not in it.
-	had map[configKey]bool
+	mu    sync.Mutex
+	pasts map[configKey]past
 }
 
 func keyOf(u *unstructured.Unstructured) configKey { return configKey{u.GetKind(), u.GetName()} }
 
-func (m *memory) see(key configKey) {
+// note remembers what became of a configuration.
+func (m *memory) note(key configKey, p past) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.had == nil {
-		m.had = map[configKey]bool{}
+	if m.pasts == nil {
+		m.pasts = map[configKey]past{}
 	}
-	m.had[key] = true
+	m.pasts[key] = p
 }
 
-// forget says that another replica has removed a configuration.
-func (m *memory) forget(key configKey, byPeer bool) {
+// of returns what became of a configuration.
+func (m *memory) of(key configKey) past {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.had, key)
-	if byPeer && m.had != nil {
-		m.had[key] = false
-	}
+	return m.pasts[key]
+}
+
+// clear forgets everything.
+func (m *memory) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.pasts)
 }
 
 // forgive forgets what peers have removed.
 func (m *memory) forgive() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.had, func(_ configKey, had bool) bool { return !had })
-}
-
-func (m *memory) holds(key configKey) (had, removedByPeer bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	had, known := m.had[key]
-	return had, known && !had
+	maps.DeleteFunc(m.pasts, func(_ configKey, p past) bool { return p == wasRemovedByPeer })
 }
 
 // mustWait is the reason for which a configuration must not be added now.
@@ -61,23 +70,41 @@ type mustWait struct{ reason string }
 
 func (e *mustWait) Error() string { return e.reason }
 
-// mayAdd returns nil if a configuration that is not registered may be added now, and otherwise a *mustWait.
-func (r *Registrar) mayAdd(key configKey) error {
-	had, removedByPeer := r.had.holds(key)
+// mayAdd returns nil if a configuration that is not registered may be added now, and otherwise a *mustWait. cached is true if the
+// cache still has it.
+func (r *Registrar) mayAdd(key configKey, cached bool) error {
+	past, other := r.had.of(key), r.had.of(r.otherHalf(key))
 	switch {
-	case removedByPeer:
+	case past == wasRemovedByPeer:
 		// Whether that still runs is not known.
 		return &mustWait{fmt.Sprintf("%s %s is not added, because a replica of the same version, or a process, that started later has removed it: start this one again", key.kind, key.name)}
-	case !had && r.fleet.Mixed():
-		return &mustWait{fmt.Sprintf("%s %s is not added while replicas of another version may run", key.kind, key.name)}
+	case !r.fleet.Mixed():
+		return nil
+	case cached:
+		return &mustWait{fmt.Sprintf("%s %s was deleted, and the watch has not told yet whether by a replica of another version", key.kind, key.name)}
+	case past == wasRegistered && other != wasRemoved:
+		return nil
+	case past == neverSeen && other == wasRegistered && key.kind == mutatingKind:
+		// All replicas serve both halves, and the validating half denies what the mutating half would have changed.
+		return nil
 	}
-	return nil
+	return &mustWait{fmt.Sprintf("%s %s is not added while replicas of another version may run", key.kind, key.name)}
+}
+
+// otherHalf returns the key of the other half of a service, or no key.
+func (r *Registrar) otherHalf(key configKey) configKey {
+	for _, s := range r.services {
+		if keys := r.deployment.keys(s); len(keys) == 2 && slices.Contains(keys, key) {
+			return keys[1-slices.Index(keys, key)]
+		}
+	}
+	return configKey{}
 }
 
 // noticeRemoval learns from the last state of a configuration that another replica removed it.
 func (r *Registrar) noticeRemoval(u *unstructured.Unstructured) {
-	text, removed := u.GetAnnotations()[RemovedAnnotation]
-	if !removed {
+	text, marked := u.GetAnnotations()[RemovedAnnotation]
+	if !marked {
 		return
 	}
 	own := r.fleet.claim()
@@ -88,7 +115,11 @@ func (r *Registrar) noticeRemoval(u *unstructured.Unstructured) {
 	if c = c.normal(); c == own {
 		return
 	}
-	r.had.forget(keyOf(u), c.isPeerOf(own))
+	past := wasRemoved
+	if c.isPeerOf(own) {
+		past = wasRemovedByPeer
+	}
+	r.had.note(keyOf(u), past)
 	if c.UID == own.UID && c.Revision != own.Revision {
 		r.fleet.meet()
 	}

@@ -116,6 +116,8 @@ type Registrar struct {
 	narrowed narrowing
 	// failures is the number of failed syncs in a row.
 	failures int
+	// failed is the number of failures in a row of the mutating halves, by the path of the service.
+	failed map[string]int
 }
 
 // NewRegistrar returns a registrar for the services. It does nothing before
@@ -123,7 +125,7 @@ type Registrar struct {
 func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, fleet *Fleet, m *Metrics) *Registrar {
 	r := &Registrar{
 		client: client, deployment: d, services: services, bundle: b, fleet: fleet, metrics: m,
-		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, noticeTime: noticeTime,
+		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, failed: map[string]int{}, noticeTime: noticeTime,
 	}
 	r.canary = &canary{registrar: r}
 	r.setStatus(errNotReached)
@@ -145,7 +147,10 @@ func resources() map[string]schema.GroupVersionResource {
 	}
 }
 
-var errNotReached = errors.New("nobody has called this replica yet")
+var (
+	errNotReached = errors.New("nobody has called this replica yet")
+	errNotSeen    = errors.New("the replicas of other versions may not have noticed this one yet")
+)
 
 // Status returns nil if the webhooks of this replica, or of the replica that it yields to, are registered. Otherwise
 // it returns the reason.
@@ -169,7 +174,7 @@ func (r *Registrar) setStatus(err error) { r.status.Store(&err) }
 // ready replica, and the replica would answer requests for these services with 404.
 // A replica unlike those that have registered removes nothing before the API server
 // has called it, so that a rollout to replicas that cannot be called stops at the
-// first. While the webhooks are those of another living Deployment, Prepare returns an
+// first, and before the others can know of it. While the webhooks are those of another living Deployment, Prepare returns an
 // error.
 func (r *Registrar) Prepare(ctx context.Context) error {
 	defer r.tell()
@@ -184,6 +189,9 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 		if err := r.awaitCall(ctx); err != nil {
 			return err
 		}
+		if !r.fleet.isSeen() {
+			return errNotSeen
+		}
 		// It may have taken long.
 		if configs, err = r.survey(ctx); err != nil {
 			return err
@@ -196,7 +204,9 @@ func (r *Registrar) Prepare(ctx context.Context) error {
 		return err
 	}
 	for kind := range configs {
-		configs[kind] = slices.DeleteFunc(configs[kind], r.serves)
+		configs[kind] = slices.DeleteFunc(configs[kind], func(u *unstructured.Unstructured) bool {
+			return r.serves(u) && (v.yields() || !r.isEmptied(u))
+		})
 	}
 	if left := all(configs); len(left) > 0 && !v.yields() {
 		if err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.retire(own)); err != nil {
@@ -295,22 +305,29 @@ func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, 
 		}
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: send, UpdateFunc: func(_, obj any) { send(obj) }, DeleteFunc: func(obj any) {
-			// After a gap of the watch it is an older state, and a removal looks like a deletion by somebody else. It is
-			// undone until those that have removed it register.
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if u, ok := obj.(*unstructured.Unstructured); ok {
-				r.noticeRemoval(u) // At once, also while a sync runs.
-			}
-			send(obj)
-		},
+		AddFunc: send, UpdateFunc: func(_, obj any) { send(obj) }, DeleteFunc: func(obj any) { send(last(obj)) },
 	})
+	if err == nil {
+		// This handler does not wait for the end of a sync.
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if u, ok := last(obj).(*unstructured.Unstructured); ok {
+				r.noticeRemoval(u)
+			}
+		}})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", gvr.Resource, err)
 	}
 	return informer, nil
+}
+
+// last returns the last state of a deleted object. After a gap of the watch it is an older one, and a removal looks like a deletion by
+// somebody else. It is undone until those that have removed it register.
+func last(obj any) any {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return tombstone.Obj
+	}
+	return obj
 }
 
 func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, events <-chan *unstructured.Unstructured, reached <-chan struct{}) {
@@ -421,7 +438,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 		return 0, nil
 	}
 	for _, u := range configurations(stores) {
-		r.had.see(keyOf(u))
+		r.had.note(keyOf(u), wasRegistered)
 	}
 	if r.reached && !v.yields() {
 		return r.register(ctx, own, owner, stores)
@@ -438,8 +455,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 }
 
 // register applies the configurations that were registered already, and the others unless replicas of another version may
-// run. It removes what this replica does not serve. What is seen of other replicas thus only delays what is added. Each
-// half is decided by itself: a replica that removes a service removes one after the other.
+// run. It removes what this replica does not serve. What is seen of other replicas thus only delays what is added.
 func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader, r.followed, r.split.claim = "", followed{}, claim{}
 	desired, err := r.desired(owner, own)
@@ -453,7 +469,7 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 	for _, kind := range []string{mutatingKind, validatingKind} {
 		for _, s := range r.services {
 			for _, key := range r.deployment.keys(s) {
-				if key.kind != kind {
+				if key.kind != kind || kind == validatingKind && r.waitsForMutating(s.Path, key, own, stores[kind]) {
 					continue
 				}
 				after, err := r.ensure(ctx, key, desired[key], own, stores[kind])
@@ -462,33 +478,23 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 					again = sooner(again, lookInterval) // Nobody tells when a look is too old.
 					continue
 				}
-				again = max(again, after)
-				errs = append(errs, err)
+				again, errs = sooner(again, after), append(errs, err)
+				if kind == mutatingKind {
+					r.mutatingFailed(s.Path, err)
+				}
 			}
 		}
 	}
-	stale := map[string][]*unstructured.Unstructured{}
-	for kind, store := range stores {
-		for _, obj := range store.List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok && desired[configKey{kind, u.GetName()}] == nil && r.isStale(u) {
-				stale[kind] = append(stale[kind], u)
-			}
-		}
+	err = errors.Join(errs...)
+	if _, late := errors.AsType[*claimedError](err); !late { // What looks stale may have been registered by the same replica.
+		after, failed := r.removeStale(ctx, own, desired, stores)
+		again, err = sooner(again, after), errors.Join(err, failed)
 	}
-	errs = append(errs, inOrderOfRemoval(ctx, r.noticeTime, stale, func(ctx context.Context, kind string, u *unstructured.Unstructured) error {
-		err := r.retire(own)(ctx, kind, u)
-		if apierrors.IsConflict(err) {
-			again = max(again, retryTime) // The event with the change may come sooner.
-			return nil
-		}
-		return err
-	}))
 	r.surplus.prune(r.bundle.Bundle(), stores)
 	if r.settled {
 		r.registeredKey = prefix(r.bundle.PathKeys())
 	}
 	later := r.reportNarrowed(ctx, desired, stores)
-	err = errors.Join(errs...)
 	if err == nil || r.failures >= maxTries {
 		r.fence.endTurn()
 	}
@@ -497,6 +503,50 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 	}
 	r.setStatus(waiting)
 	return sooner(again, later), nil
+}
+
+// removeStale removes what is registered and not desired. It returns the time after which it must be repeated, or 0.
+func (r *Registrar) removeStale(ctx context.Context, own claim, desired map[configKey]*unstructured.Unstructured, stores map[string]cache.Store) (again time.Duration, err error) {
+	stale := map[string][]*unstructured.Unstructured{}
+	for _, u := range configurations(stores) {
+		if desired[keyOf(u)] == nil && r.isStale(u) {
+			stale[u.GetKind()] = append(stale[u.GetKind()], u)
+		}
+	}
+	var errs []error
+	_ = inOrderOfRemoval(ctx, r.noticeTime, stale, func(ctx context.Context, kind string, u *unstructured.Unstructured) error {
+		err := r.retire(own)(ctx, kind, u)
+		if apierrors.IsConflict(err) {
+			again = retryTime // The event with the change may come sooner.
+		} else {
+			errs = append(errs, err)
+		}
+		return err
+	})
+	return again, errors.Join(errs...)
+}
+
+// mutatingFailed counts the failures in a row of the mutating half of a service.
+func (r *Registrar) mutatingFailed(service string, err error) {
+	if err == nil {
+		delete(r.failed, service)
+	} else {
+		r.failed[service]++
+	}
+}
+
+// waitsForMutating reports whether a validating half is not written yet, because the mutating half of the service could not be. It is
+// repaired nevertheless, and written after maxTries failures, so that policies fail closed.
+func (r *Registrar) waitsForMutating(service string, validating configKey, own claim, store cache.Store) bool {
+	if n := r.failed[service]; n == 0 || n > maxTries {
+		return false
+	}
+	have, exists := stored(store, validating.name)
+	if !exists {
+		return true
+	}
+	c, _ := claimOf(have)
+	return c != own
 }
 
 // sooner returns the shorter of two times of which 0 means never.

@@ -223,6 +223,37 @@ func TestServiceWaitsForOtherVersions(t *testing.T) {
 	}
 }
 
+// TestValidatingHalfWaits has the API server refuse the mutating half, without which the validating half denies good objects.
+func TestValidatingHalfWaits(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	fails := true
+	c.PrependReactor("patch", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, errors.New("away")
+	})
+	for i := range maxTries {
+		if r.attempt(t.Context(), c.stores(t, r)) == 0 || c.registered(t, validatingKind, "postern-pods") != nil {
+			t.Fatalf("At attempt %d: the validating half is registered alone, or no attempt follows", i)
+		}
+	}
+	if r.attempt(t.Context(), c.stores(t, r)) == 0 || c.registered(t, validatingKind, "postern-pods") == nil {
+		t.Error("The validating half is not registered though the other half keeps failing")
+	}
+	if fails = false; r.attempt(t.Context(), c.stores(t, r)) != 0 || r.Status() != nil {
+		t.Errorf("Got the status %v, want both halves", r.Status())
+	}
+	// What is its own is repaired nevertheless.
+	fails = true
+	c.edit(t, webhookField([]any{}, "rules"))
+	if r.attempt(t.Context(), c.stores(t, r)) == 0 || len(asMap(webhookList(c.registered(t, validatingKind, "postern-pods").Object)[0])["rules"].([]any)) == 0 {
+		t.Error("The validating half is not repaired")
+	}
+	fails = false
+	if r.attempt(t.Context(), c.stores(t, r)); !c.isRegistered(t, r) || r.Status() != nil {
+		t.Errorf("Got the status %v, want both halves", r.Status())
+	}
+}
+
 // TestRemovedServiceStaysAway is a rollout that removes a family. The replica that starts removes first one half and then the other.
 func TestRemovedServiceStaysAway(t *testing.T) {
 	c := newCluster(t, ourNamespace())
@@ -268,7 +299,7 @@ func TestRemovedServiceStaysAway(t *testing.T) {
 // remember makes a replica one that has seen its configurations registered.
 func remember(r *Registrar) {
 	for _, key := range r.keys() {
-		r.had.see(key)
+		r.had.note(key, wasRegistered)
 	}
 }
 

@@ -93,6 +93,10 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
 	r.markUnregistered()
 	r.news.take() // The refusal tells it.
+	// Other versions may have started meanwhile.
+	r.had.clear()
+	r.followed = followed{}
+	r.fence.forget()
 	if isNew {
 		r.tellRefusal(refusal)
 	}
@@ -112,15 +116,20 @@ func (r *Registrar) isStale(u *unstructured.Unstructured) bool {
 }
 
 // inOrderOfRemoval calls remove for all configurations, the validating ones first: without its mutating half, a service
-// would deny what that half would have changed.
+// would deny what that half would have changed. The mutating half therefore stays if the validating half of the same name does.
 func inOrderOfRemoval(ctx context.Context, pause time.Duration, configs map[string][]*unstructured.Unstructured, remove func(context.Context, string, *unstructured.Unstructured) error) error {
 	var errs []error
+	stays := map[string]bool{}
 	for _, kind := range []string{validatingKind, mutatingKind} {
 		if kind == mutatingKind && len(configs[validatingKind]) > 0 && len(configs[mutatingKind]) > 0 {
 			sleep(ctx, pause)
 		}
 		for _, u := range configs[kind] {
-			errs = append(errs, remove(ctx, kind, u))
+			if stays[u.GetName()] {
+				continue
+			}
+			err := remove(ctx, kind, u)
+			errs, stays[u.GetName()] = append(errs, err), err != nil
 		}
 	}
 	return errors.Join(errs...)
@@ -196,6 +205,11 @@ func (r *Registrar) serves(u *unstructured.Unstructured) bool {
 		}
 	}
 	return true
+}
+
+// isEmptied reports whether a configuration that this replica does not register calls nobody here any more. Others may repair it.
+func (r *Registrar) isEmptied(u *unstructured.Unstructured) bool {
+	return !isCanary(u) && !slices.Contains(r.keys(), keyOf(u)) && !slices.ContainsFunc(webhookList(u.Object), r.deployment.callsUs)
 }
 
 func (r *Registrar) servesPath(path string) bool {

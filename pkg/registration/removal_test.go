@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -9,9 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -123,6 +126,59 @@ func TestUninstallIsForGood(t *testing.T) {
 	}
 }
 
+// TestMutatingHalfStays has the API server refuse to remove the validating half, without which the mutating half would be missed.
+func TestMutatingHalfStays(t *testing.T) {
+	for name, failure := range map[string]error{
+		"a conflict": apierrors.NewConflict(schema.GroupResource{}, "postern-pods", errors.New("it was changed")), "an error": errors.New("away"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, ourNamespace())
+			r := newRegistrar(t, c, nil)
+			mustSync(t, r, c)
+			r.services = nil
+			fails := true
+			c.PrependReactor("delete", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return fails, nil, failure
+			})
+			if again, err := r.sync(t.Context(), c.stores(t, r)); (err == nil) != apierrors.IsConflict(failure) || err == nil && again != retryTime {
+				t.Errorf("Got the error %v and a sync after %v", err, again)
+			}
+			if c.registered(t, mutatingKind, "postern-pods") == nil {
+				t.Error("The mutating half is removed, and the validating half is not")
+			}
+			fails = false
+			mustSync(t, r, c)
+			if got := registeredBy(t, c); len(got) > 0 {
+				t.Errorf("Registered %v, want nothing", got)
+			}
+		})
+	}
+}
+
+// TestUninstallInARollout undoes an uninstall while replicas of another version run, which have removed nothing: nothing was there.
+func TestUninstallInARollout(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	r := newRegistrar(t, c, nil)
+	mustSync(t, r, c)
+	if _, err := Uninstall(t.Context(), c, r.deployment, ""); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, r, c)
+	if err := c.Tracker().Update(namespaces, ourNamespace(), ""); err != nil {
+		t.Fatal(err)
+	}
+	r.know(mixed)
+	mustSync(t, r, c)
+	if got := registeredBy(t, c); len(got) > 0 || r.Status() == nil {
+		t.Errorf("Registered %v with the status %v, want to wait for the end of the rollout", got, r.Status())
+	}
+	r.know(alone)
+	mustSync(t, r, c)
+	if !c.isRegistered(t, r) || r.Status() != nil {
+		t.Errorf("Got the status %v, want both halves", r.Status())
+	}
+}
+
 // TestUninstallIsUndone removes the annotation of the namespace.
 func TestUninstallIsUndone(t *testing.T) {
 	ns := ourNamespace()
@@ -219,7 +275,7 @@ func TestStaleConfigurations(t *testing.T) {
 }
 
 // TestPrepareRemovesWhatIsNotServed checks that a replica that becomes ready answers nothing with 404. What it serves
-// stays, since its rank may be lower than that of the replica that has registered it.
+// stays, since its rank may be lower than that of the replica that has registered it. What somebody has emptied, others may repair.
 func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 	calls := func(name, path string) *unstructured.Unstructured {
 		u := other(mutatingKind, name)
@@ -229,16 +285,35 @@ func TestPrepareRemovesWhatIsNotServed(t *testing.T) {
 	}
 	canary := calls(canaryName, "/0123/canary/x/validate")
 	canary.SetAnnotations(map[string]string{canaryAnnotation: "true"})
-	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), canary)
+	c := newCluster(t, ourNamespace(), calls("postern-served", "/0123/pods/mutate"), calls("postern-removed", "/0123/removed/mutate"), canary,
+		other(validatingKind, "postern-emptied"), other(mutatingKind, "postern-pods"))
 	r := newRegistrar(t, c, nil)
 	if err := r.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := deletions(c), []string{"postern-removed"}; !slices.Equal(got, want) {
+	if got, want := deletions(c), []string{"postern-emptied", "postern-removed"}; !slices.Equal(got, want) {
 		t.Errorf("Deleted %v, want %v", got, want)
 	}
 	if !r.joined.Load() {
 		t.Error("The replica does not take part")
+	}
+}
+
+// TestEmptiedConfigurationOfALaterRevision has an old replica start again after a later revision has registered a family without
+// webhooks. Nobody calls the replica because of it.
+func TestEmptiedConfigurationOfALaterRevision(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 2)
+	settle(t, c, memberOf(t, c, "postern", 2, nil))
+	empty := other(validatingKind, "postern-later")
+	empty.SetAnnotations(c.registered(t, validatingKind, "postern-pods").GetAnnotations())
+	if err := c.Tracker().Create(resources()[validatingKind], empty, ""); err != nil {
+		t.Fatal(err)
+	}
+	old := memberOf(t, c, "postern", 1, slower)
+	old.canary.called = true
+	if err := old.Prepare(t.Context()); err != nil || len(deletions(c)) > 0 {
+		t.Errorf("Got the error %v and the deletions %v, want a replica that takes part", err, deletions(c))
 	}
 }
 

@@ -194,8 +194,14 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 	missing := router.AdmissionService{Path: "/missing", Mutate: decide, MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-nodes"}}}
 	fleet := registration.NewFleet(dyn, registration.FleetOptions{Namespace: "postern-system", Pod: "postern-1"})
 	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service, missing}, noBundle{}, fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
-	if err := r.Prepare(ctx); err != nil {
-		t.Fatalf("Preparing: %v", err)
+	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		err := r.Prepare(ctx)
+		if err == nil {
+			break
+		}
+		if time.Since(start) > 30*time.Second { // It waits until other replicas have seen it.
+			t.Fatalf("Preparing: %v", err)
+		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	done := make(chan error, 1)
