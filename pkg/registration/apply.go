@@ -282,9 +282,8 @@ func annotationPath(name string) string {
 // jsonPatch is an operation of a JSON patch.
 type jsonPatch map[string]any
 
-// leftovers returns the operations that remove from have the mark of a removal, and from its webhooks what others have added to them and apply leaves
-// there: match conditions, each of which restricts the requests for which the API server calls a webhook, and a caBundle where
-// none is wanted.
+// leftovers returns the operations that remove from have what others have added and apply leaves there: the mark of a removal, match
+// conditions, each of which restricts the requests for which the API server calls a webhook, and a caBundle where none is wanted.
 func leftovers(want, have *unstructured.Unstructured) (patch []jsonPatch) {
 	if _, marked := have.GetAnnotations()[RemovedAnnotation]; marked {
 		// A replica has ended before it removed the configuration.

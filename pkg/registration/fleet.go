@@ -61,8 +61,8 @@ type Fleet struct {
 	// the Deployment is not known.
 	workload labels.Selector
 	hash     string
-	// met is when this process found its Deployment. looked is when the last look that succeeded began. other is when one found a pod of another version, and running says
-	// whether the last one found such a pod with a process in it.
+	// met is when this process found its Deployment. looked is when the last look that succeeded began. other is when one found a
+	// pod of another version, and running says whether the last one found such a pod with a process in it.
 	met, looked, other time.Time
 	running            bool
 

@@ -69,7 +69,7 @@ func (w *world) boot(p *replica) {
 	r.client = client.answeredBy(canaryAnswer(!p.release.unreachable, r.canary.webhook()))
 	*p = replica{
 		pod: p.pod, hash: p.hash, release: p.release, draining: p.draining, doomed: p.doomed,
-		registrar: r, end: cancel, prepare: w.now(), events: map[string][]event{},
+		registrar: r, end: cancel, prepare: time.Now(), events: map[string][]event{},
 		stores: map[string]cache.Store{},
 	}
 	for kind := range resources() {
@@ -94,7 +94,7 @@ func (p *replica) halt() {
 // restart ends the process, and its container starts again after some time.
 func (w *world) restart(p *replica, after time.Duration) {
 	p.halt()
-	p.waits = w.now().Add(after)
+	p.waits = time.Now().Add(after)
 	w.putPod(p)
 }
 
@@ -105,7 +105,7 @@ func (w *world) crash(p *replica) {
 
 // step does what the process has to do now.
 func (w *world) step(p *replica) {
-	now := w.now()
+	now := time.Now()
 	switch {
 	case p.busy:
 		return
@@ -253,7 +253,7 @@ func (w *world) deliver(p *replica) {
 	if !p.runs() || !p.listed || w.away {
 		return
 	}
-	now := w.now()
+	now := time.Now()
 	for _, kind := range []string{mutatingKind, validatingKind} {
 		events, n := p.events[kind], 0
 		for n < len(events) && !now.Before(events[n].at) {
@@ -277,7 +277,7 @@ func (w *world) publish(key objectKey, before, after *unstructured.Unstructured)
 	kind := e.object.GetKind()
 	for _, p := range w.replicas {
 		if p.runs() && p.listed {
-			e.at = w.now().Add(w.upTo(w.lag))
+			e.at = time.Now().Add(w.upTo(w.lag))
 			if n := len(p.events[kind]); n > 0 && e.at.Before(p.events[kind][n-1].at) {
 				e.at = p.events[kind][n-1].at
 			}
@@ -360,7 +360,7 @@ func asUnstructured(obj any) *unstructured.Unstructured {
 // terminate deletes a pod as the controller does. Its process serves for some time.
 func (w *world) terminate(p *replica) {
 	w.note("%s is deleted", p.pod)
-	p.draining = w.now().Add(w.upTo(15 * time.Second))
+	p.draining = time.Now().Add(w.upTo(15 * time.Second))
 	if p.runs() {
 		_ = p.registrar.Leave(klog.NewContext(w.ctx, klog.Logger{}), false)
 	}
@@ -386,7 +386,7 @@ func (w *world) current(hash string) *release {
 // add makes a pod of the template.
 func (w *world) add() {
 	w.names++
-	p := &replica{pod: fmt.Sprintf("pod%d", w.names), hash: w.template.hash, release: w.template, waits: w.now().Add(w.upTo(8 * time.Second))}
+	p := &replica{pod: fmt.Sprintf("pod%d", w.names), hash: w.template.hash, release: w.template, waits: time.Now().Add(w.upTo(8 * time.Second))}
 	w.replicas = append(w.replicas, p)
 	w.putPod(p)
 }
@@ -417,7 +417,7 @@ func (w *world) number() {
 
 // control does one thing of what the Deployment controller has to do, and what the kubelets have to do.
 func (w *world) control() {
-	now := w.now()
+	now := time.Now()
 	for _, p := range w.replicas {
 		if !p.draining.IsZero() && !now.Before(p.draining) || !p.doomed.IsZero() && !now.Before(p.doomed) {
 			w.gone(p)

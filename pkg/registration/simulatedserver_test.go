@@ -90,6 +90,11 @@ func (s *simulatedServer) edit(key objectKey, change func(*unstructured.Unstruct
 	}
 }
 
+// allConfigs returns the stored configurations of both kinds.
+func (s *simulatedServer) allConfigs() []*unstructured.Unstructured {
+	return slices.Concat(s.configs(mutatingKind), s.configs(validatingKind))
+}
+
 // configs returns the stored configurations, without that of the canaries, in the order of their names.
 func (s *simulatedServer) configs(kind string) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
@@ -210,14 +215,12 @@ func (c simulatedClient) Patch(_ context.Context, name string, kind types.PatchT
 	if err != nil {
 		return nil, err
 	}
-	if have != nil && equalButVersion(have, now) {
+	if have != nil && text(have) == text(now) {
 		return have, c.after() // The API server stores nothing if nothing changes.
 	}
 	now = c.server.put(c.gvr, now)
 	return now, c.after()
 }
-
-func equalButVersion(a, b *unstructured.Unstructured) bool { return text(a) == text(b) }
 
 // applied returns an object after server-side apply. Webhooks of Postern's manager that are not in the patch are removed.
 func (c simulatedClient) applied(name string, have *unstructured.Unstructured, data []byte, manager string) (*unstructured.Unstructured, error) {
@@ -261,15 +264,19 @@ func (c simulatedClient) merged(have *unstructured.Unstructured, data []byte) (*
 }
 
 func (c simulatedClient) patched(have *unstructured.Unstructured, data []byte) (*unstructured.Unstructured, error) {
-	ops, err := jsonpatch.DecodePatch(data)
-	if err != nil {
-		return nil, err
-	}
-	now, err := changedBy(have, ops.Apply)
+	now, err := changedBy(have, func(old []byte) ([]byte, error) { return applyJSONPatch(old, data) })
 	if err != nil {
 		return nil, apierrors.NewInvalid(have.GroupVersionKind().GroupKind(), have.GetName(), nil)
 	}
 	return now, nil
+}
+
+func applyJSONPatch(old, patch []byte) ([]byte, error) {
+	ops, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	return ops.Apply(old)
 }
 
 func changedBy(have *unstructured.Unstructured, change func([]byte) ([]byte, error)) (*unstructured.Unstructured, error) {

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,19 +54,18 @@ func (r *release) service(path string, mixed bool) *router.AdmissionService {
 
 // sets is a plugin that sets a label of pods, and denies pods with another value.
 func sets(name, label string) *admit.Plugin {
-	labels := func(r *admit.Request) map[string]string { return r.Object.(metav1.Object).GetLabels() }
 	return &admit.Plugin{
 		Name: name, Rules: []admit.Rule{admit.On("pods", admissionv1.Create)},
 		New: func(admit.Deps, []byte) (admit.Handler, error) {
 			return admit.Handler{
 				Mutate: func(_ context.Context, r *admit.Request) error {
-					if all := labels(r); all[label] == "" {
-						r.Object.(metav1.Object).SetLabels(with(all, label, "set"))
+					if p := r.Object.(*corev1.Pod); p.Labels[label] == "" {
+						metav1.SetMetaDataLabel(&p.ObjectMeta, label, "set")
 					}
 					return nil
 				},
 				Validate: func(_ context.Context, r *admit.Request) error {
-					if labels(r)[label] != "set" {
+					if r.Object.(*corev1.Pod).Labels[label] != "set" {
 						return admit.Forbidden(r, errors.New("the label "+label))
 					}
 					return nil
@@ -77,19 +75,13 @@ func sets(name, label string) *admit.Plugin {
 	}
 }
 
-func with(labels map[string]string, name, value string) map[string]string {
-	out := map[string]string{name: value}
-	maps.Copy(out, labels)
-	return out
-}
-
 // forbids is a plugin that denies Services with a label.
 func forbids(name, label string) *admit.Plugin {
 	return &admit.Plugin{
 		Name: name, Rules: []admit.Rule{admit.On("services", admissionv1.Create)},
 		New: func(admit.Deps, []byte) (admit.Handler, error) {
 			return admit.Handler{Validate: func(_ context.Context, r *admit.Request) error {
-				if r.Object.(metav1.Object).GetLabels()[label] != "" {
+				if r.Object.(*corev1.Service).Labels[label] != "" {
 					return admit.Forbidden(r, errors.New("the label "+label))
 				}
 				return nil
@@ -173,7 +165,7 @@ type answer struct {
 }
 
 // ask returns the answer of a replica to a call of a webhook for an object.
-func (a answers) ask(q question, o trafficObject) answer {
+func (a answers) ask(ctx context.Context, q question, o trafficObject) answer {
 	if known, ok := a[q]; ok {
 		return known
 	}
@@ -185,15 +177,15 @@ func (a answers) ask(q question, o trafficObject) answer {
 		}
 		out.object, out.outcome = q.object, admitted
 		if admit != nil {
-			out = review(admit, q.object, o)
+			out = review(ctx, admit, q.object, o)
 		}
 	}
 	a[q] = out
 	return out
 }
 
-func review(admit router.AdmitFunc, object string, o trafficObject) answer {
-	resp := admit(context.Background(), &admissionv1.AdmissionRequest{
+func review(ctx context.Context, admit router.AdmitFunc, object string, o trafficObject) answer {
+	resp := admit(ctx, &admissionv1.AdmissionRequest{
 		UID: "u", Operation: admissionv1.Create, Namespace: "shop", Name: "x",
 		Kind: metav1.GroupVersionKind{Version: "v1", Kind: o.kind}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: o.resource},
 		Object: runtime.RawExtension{Raw: []byte(object)},
@@ -202,15 +194,11 @@ func review(admit router.AdmitFunc, object string, o trafficObject) answer {
 		return answer{outcome: refused}
 	}
 	if resp.Patch != nil {
-		ops, err := jsonpatch.DecodePatch(resp.Patch)
-		if err == nil {
-			var changed []byte
-			changed, err = ops.Apply([]byte(object))
-			object = string(changed)
-		}
+		changed, err := applyJSONPatch([]byte(object), resp.Patch)
 		if err != nil {
 			panic(err)
 		}
+		object = string(changed)
 	}
 	return answer{admitted, object}
 }
@@ -222,7 +210,7 @@ type callee struct {
 }
 
 // create has a user create an object. One replica gets the mutating calls, and one the validating ones.
-func (a answers) create(o trafficObject, mutating, validating []*unstructured.Unstructured, first, second callee) outcome {
+func (a answers) create(ctx context.Context, o trafficObject, mutating, validating []*unstructured.Unstructured, first, second callee) outcome {
 	object := o.json
 	for _, half := range []struct {
 		configs []*unstructured.Unstructured
@@ -233,7 +221,7 @@ func (a answers) create(o trafficObject, mutating, validating []*unstructured.Un
 				if !calls(w, o.resource) {
 					continue
 				}
-				answer := a.ask(question{half.callee.release, calledPath(w), object, half.callee.mixed}, o)
+				answer := a.ask(ctx, question{half.callee.release, calledPath(w), object, half.callee.mixed}, o)
 				if answer.outcome != admitted {
 					return answer.outcome
 				}

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -105,7 +106,7 @@ type world struct {
 	checked             string
 	// damaged holds the configurations that a user changed, until a replica has written them, and restored is true from the
 	// restore of an older store to the next calm.
-	damaged  map[string]bool
+	damaged  map[configKey]bool
 	restored bool
 	// ended is true if the namespace is being deleted.
 	ended bool
@@ -121,15 +122,14 @@ func newWorld(t *testing.T, seed uint64, all []*release, known answers) *world {
 	t.Helper()
 	w := &world{
 		t: t, seed: seed, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, 1)), start: time.Now(), releases: all, answers: known, counts: counts{},
-		damaged: map[string]bool{}, asked: map[string]bool{}, owed: map[string]time.Time{},
+		damaged: map[configKey]bool{}, asked: map[string]bool{}, owed: map[string]time.Time{},
 	}
 	w.simulatedServer = simulatedServer{changed: w.observe, etcd: etcd{
 		objects: map[objectKey]*unstructured.Unstructured{}, applied: map[objectKey][]string{}, configMaps: map[string]*release{},
 	}}
 	w.size, w.lag = 1+w.rand.IntN(3), w.upTo(3*time.Second)
 	w.template = w.anyRelease(true)
-	ns := ourNamespace()
-	w.put(namespaces, ns)
+	w.put(namespaces, ourNamespace())
 	w.put(coreServices, canaryService())
 	d := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment"}}
 	d.SetName("postern")
@@ -138,13 +138,11 @@ func newWorld(t *testing.T, seed uint64, all []*release, known answers) *world {
 	return w
 }
 
-func (w *world) now() time.Time { return time.Now() }
-
 // upTo returns a random time.
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rand.Int64N(int64(d))) }
 
 func (w *world) note(format string, args ...any) {
-	w.history = append(w.history, fmt.Sprintf("%7.2f ", w.now().Sub(w.start).Seconds())+fmt.Sprintf(format, args...))
+	w.history = append(w.history, fmt.Sprintf("%7.2f ", time.Since(w.start).Seconds())+fmt.Sprintf(format, args...))
 }
 
 func (w *world) fail(format string, args ...any) {
@@ -184,7 +182,7 @@ func (w *world) run() {
 
 // advance lets time pass.
 func (w *world) advance(d time.Duration) {
-	for end := w.now().Add(d); w.now().Before(end); {
+	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(500 * time.Millisecond)
 		w.control()
 		for _, i := range w.rand.Perm(len(w.replicas)) {
@@ -202,7 +200,7 @@ func (w *world) happen() {
 		return
 	}
 	p := w.replicas[w.rand.IntN(len(w.replicas))]
-	configs := slices.Concat(w.configs(mutatingKind), w.configs(validatingKind))
+	configs := w.allConfigs()
 	var config *unstructured.Unstructured
 	if len(configs) > 0 && !w.away {
 		config = configs[w.rand.IntN(len(configs))]
@@ -271,7 +269,7 @@ func (w *world) uninstall() {
 		return
 	}
 	w.note("a user uninstalls Postern")
-	for _, config := range slices.Concat(w.configs(mutatingKind), w.configs(validatingKind)) {
+	for _, config := range w.allConfigs() {
 		w.damage(config)
 	}
 	nothing := func() error { return nil }
@@ -287,10 +285,10 @@ func (w *world) isUninstalled() bool {
 // end deletes the namespace.
 func (w *world) end() {
 	w.note("the namespace is deleted")
-	w.edit(objectKey{namespaces, "postern-system"}, func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(&metav1.Time{Time: w.now()}) })
+	w.edit(objectKey{namespaces, "postern-system"}, func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(&metav1.Time{Time: time.Now()}) })
 	w.ended = true
 	w.advance(10 * time.Second)
-	if left := slices.Concat(w.configs(mutatingKind), w.configs(validatingKind)); len(left) > 0 {
+	if left := w.allConfigs(); len(left) > 0 {
 		w.fail("%d configurations are left", len(left))
 	}
 }
@@ -343,11 +341,11 @@ func (w *world) edits(config *unstructured.Unstructured) {
 // unlabelled reports whether a configuration lacks the labels by which replicas find it. If those that would repair it are replaced
 // by replicas that do not know its name, it stays for good.
 func (w *world) unlabelled() bool {
-	return slices.ContainsFunc(slices.Concat(w.configs(mutatingKind), w.configs(validatingKind)), func(u *unstructured.Unstructured) bool { return !isSelected(u) })
+	return slices.ContainsFunc(w.allConfigs(), func(u *unstructured.Unstructured) bool { return !isSelected(u) })
 }
 
 func (w *world) damage(config *unstructured.Unstructured) {
-	w.damaged[config.GetKind()+config.GetName()], w.touched = true, w.now()
+	w.damaged[keyOf(config)], w.touched = true, time.Now()
 }
 
 // restore puts an older store in the place of the current one.
@@ -369,12 +367,12 @@ func (w *world) restore() {
 	}
 	for _, p := range w.replicas {
 		if !stored[p.pod] {
-			p.doomed = w.now().Add(w.upTo(10 * time.Second))
+			p.doomed = time.Now().Add(w.upTo(10 * time.Second))
 		} else {
 			w.putPod(p)
 		}
 		if p.runs() && p.listed {
-			p.list = w.now().Add(w.upTo(3 * time.Second))
+			p.list = time.Now().Add(w.upTo(3 * time.Second))
 		}
 	}
 }
@@ -382,7 +380,7 @@ func (w *world) restore() {
 // revive makes the replica of a pod that was deleted since the backup.
 func (w *world) revive(pod *unstructured.Unstructured) {
 	hash := pod.GetLabels()["pod-template-hash"]
-	w.replicas = append(w.replicas, &replica{pod: pod.GetName(), hash: hash, release: w.current(hash), waits: w.now().Add(w.upTo(5 * time.Second))})
+	w.replicas = append(w.replicas, &replica{pod: pod.GetName(), hash: hash, release: w.current(hash), waits: time.Now().Add(w.upTo(5 * time.Second))})
 }
 
 // calm ends all faults, and waits for what the replicas make of it.
@@ -409,7 +407,7 @@ func (w *world) calm() {
 			break
 		}
 	}
-	w.damaged, w.restored, w.checked = map[string]bool{}, false, ""
+	w.damaged, w.restored, w.checked = map[configKey]bool{}, false, ""
 	w.check("calm")
 	if reason := w.incomplete(); reason != "" {
 		w.fail("After a long calm, %s", reason)
@@ -423,15 +421,15 @@ func (w *world) calm() {
 
 // incomplete returns "" if the newest revision has registered what it serves, and nothing else. Otherwise it returns the reason.
 func (w *world) incomplete() string {
-	want, newest := map[string]bool{}, w.current(w.template.hash)
+	want, newest := map[configKey]bool{}, w.current(w.template.hash)
 	for _, s := range newest.strict {
 		for _, key := range newest.deployment.keys(s) {
-			want[key.kind+" "+key.name] = true
+			want[key] = true
 		}
 	}
-	have := map[string]bool{}
-	for _, u := range slices.Concat(w.configs(mutatingKind), w.configs(validatingKind)) {
-		have[u.GetKind()+" "+u.GetName()] = true
+	have := map[configKey]bool{}
+	for _, u := range w.allConfigs() {
+		have[keyOf(u)] = true
 		if c, _ := claimOf(u); c.Digest != newest.digest {
 			return fmt.Sprintf("%s %s has the claim of %s %s", u.GetKind(), u.GetName(), c, c.Digest)
 		}
@@ -449,8 +447,7 @@ func (w *world) incomplete() string {
 		case p.registrar.Status() != nil:
 			return p.pod + ": " + p.registrar.Status().Error()
 		case p.registrar.fleet.Mixed():
-			f := p.registrar.fleet
-			return fmt.Sprintf("%s sees others: %v %v %v %v, %v", p.pod, f.workload, f.hash, time.Since(f.looked), time.Since(f.other), w.podNames())
+			return p.pod + " sees others"
 		}
 	}
 	return ""
@@ -483,15 +480,6 @@ func (w *world) differs() string {
 	return "no replica of the newest revision serves"
 }
 
-func (w *world) podNames() (out []string) {
-	for key, u := range w.objects {
-		if key.gvr == pods {
-			out = append(out, fmt.Sprint(key.name, " ", u.GetLabels(), u.GetDeletionTimestamp()))
-		}
-	}
-	return out
-}
-
 // observe looks at each change.
 func (w *world) observe(key objectKey, before, after *unstructured.Unstructured) {
 	switch key.gvr {
@@ -499,7 +487,7 @@ func (w *world) observe(key objectKey, before, after *unstructured.Unstructured)
 		w.workloads++
 	case namespaces:
 		for _, p := range w.replicas {
-			p.attempt = w.now().Add(w.upTo(w.lag))
+			p.attempt = time.Now().Add(w.upTo(w.lag))
 		}
 	}
 	if !isConfiguration(key.gvr) {
@@ -507,11 +495,10 @@ func (w *world) observe(key objectKey, before, after *unstructured.Unstructured)
 	}
 	w.configured++
 	w.publish(key, before, after)
-	if isCanary(configOr(after, before)) {
+	u := cmp.Or(after, before)
+	if isCanary(u) {
 		return
 	}
-	u := configOr(after, before)
-	what := u.GetKind() + u.GetName()
 	if p := w.actor; p != nil {
 		w.written++
 		if after == nil {
@@ -520,20 +507,13 @@ func (w *world) observe(key objectKey, before, after *unstructured.Unstructured)
 		} else {
 			c, _ := claimOf(u)
 			w.note("%s writes %s %s of %s %v", p.pod, u.GetKind(), u.GetName(), c, u.GetAnnotations()[RemovedAnnotation] != "")
-			if before == nil && w.damaged[what] && p.registrar.fleet.Mixed() {
+			if before == nil && w.damaged[keyOf(u)] && p.registrar.fleet.Mixed() {
 				w.counts["repairs in a rollout"]++
 			}
 		}
-		delete(w.damaged, what)
+		delete(w.damaged, keyOf(u))
 		w.check("a write of " + p.pod)
 	}
-}
-
-func configOr(a, b *unstructured.Unstructured) *unstructured.Unstructured {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // mayRemove checks a removal by a replica.
@@ -575,9 +555,9 @@ func (w *world) check(when string) {
 		if w.away || !slices.ContainsFunc(w.replicas, func(p *replica) bool {
 			return p.serves() && p.draining.IsZero() && p.hash == w.template.hash && p.registrar.had.of(key) == wasRegistered
 		}) {
-			w.owed[plugin] = w.now() // Nobody who knows that it was registered can repair it.
-		} else if w.now().Sub(since) > 40*time.Second {
-			w.fail("%s: the API server does not ask %s, %s after a user changed the configuration", when, plugin, w.now().Sub(since))
+			w.owed[plugin] = time.Now() // Nobody who knows that it was registered can repair it.
+		} else if time.Since(since) > 40*time.Second {
+			w.fail("%s: the API server does not ask %s, %s after a user changed the configuration", when, plugin, time.Since(since))
 		}
 	}
 	if state == w.checked {
@@ -596,8 +576,8 @@ func (w *world) check(when string) {
 		switch {
 		case !has || covered:
 			delete(w.owed, plugin)
-		case w.asked[plugin] && w.damaged[validatingKind+configOf(plugin)]:
-			w.owed[plugin] = w.now()
+		case w.asked[plugin] && w.damaged[configKey{validatingKind, configOf(plugin)}]:
+			w.owed[plugin] = time.Now()
 		case w.asked[plugin]:
 			w.fail("%s: the API server does not ask %s any more", when, plugin)
 		}
@@ -610,10 +590,6 @@ func (w *world) check(when string) {
 			}
 		}
 	}
-}
-
-func (w *world) create(o trafficObject, mutating, validating []*unstructured.Unstructured, a, b callee) outcome {
-	return w.answers.create(o, mutating, validating, a, b)
 }
 
 // differ reports whether processes of one revision have different flags.
@@ -632,7 +608,8 @@ func (w *world) differ() bool {
 // isDamaged reports whether a user changed the configurations with a name, which a replica has to repair.
 func (w *world) isDamaged(name string) bool {
 	for _, kind := range []string{mutatingKind, validatingKind} {
-		if w.damaged[kind+name] && slices.ContainsFunc(w.replicas, func(p *replica) bool { return p.runs() && p.release.registers(configKey{kind, name}) }) {
+		key := configKey{kind, name}
+		if w.damaged[key] && slices.ContainsFunc(w.replicas, func(p *replica) bool { return p.runs() && p.release.registers(key) }) {
 			return true
 		}
 	}
@@ -640,12 +617,12 @@ func (w *world) isDamaged(name string) bool {
 }
 
 func (w *world) judge(when string, a, b callee, o trafficObject, mutating, validating []*unstructured.Unstructured) {
-	got := w.create(o, mutating, validating, a, b)
+	got := w.answers.create(w.ctx, o, mutating, validating, a, b)
 	if w.restored || w.isDamaged("postern-pods") || o.resource == "pods" && w.isDamaged("postern-zones") {
 		return
 	}
 	switch {
-	case got == failed && w.now().Sub(w.touched) < 2*w.lag+2*time.Second:
+	case got == failed && time.Since(w.touched) < 2*w.lag+2*time.Second:
 		// A replica repairs at the same moment what another one removes.
 	case got == failed:
 		w.fail("%s: a path is not served by %s or %s", when, a.release, b.release)
@@ -657,7 +634,7 @@ func (w *world) judge(when string, a, b callee, o trafficObject, mutating, valid
 		w.fail("%s: %s is admitted by %s after %s, mixed %v", when, o.json, b.release, a.release, b.mixed)
 	case got == refused:
 		w.counts["refused"]++
-	case b.mixed && a.release != b.release && w.create(o, mutating, validating, a, callee{b.release, false}) == refused:
+	case b.mixed && a.release != b.release && w.answers.create(w.ctx, o, mutating, validating, a, callee{b.release, false}) == refused:
 		w.counts["mended"]++
 	default:
 		w.counts["admitted"]++
