@@ -183,6 +183,13 @@ func TestMixedLasts(t *testing.T) {
 		if f.Mixed() {
 			t.Error("The pod still counts")
 		}
+		if !f.MayDiffer() {
+			t.Error("Plugins do not mend any more, want time for the other replicas to find out the same")
+		}
+		time.Sleep(mendTime - mixedTime)
+		if f.MayDiffer() {
+			t.Error("Plugins still mend")
+		}
 		var away bool
 		c.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return away, nil, errors.New("away") })
 		away, changed = true, f.Changed()

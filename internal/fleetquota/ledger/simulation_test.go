@@ -54,6 +54,9 @@ func randomSetting(seed uint64) setting {
 // make fleet-simulation runs 10,000 seeds.
 func TestNeverAboveTheLimit(t *testing.T) {
 	var created, refused, restarts, conflicts atomic.Int64
+	if *seeds < 1 {
+		t.Fatalf("-seeds is %d, want 1 or more", *seeds)
+	}
 	t.Run("fleets", func(t *testing.T) {
 		for from := *first; from < *first+uint64(*seeds); from += seedsInTurn {
 			until := min(from+seedsInTurn, *first+uint64(*seeds))
