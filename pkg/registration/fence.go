@@ -71,6 +71,11 @@ func (c claim) text() (string, error) {
 	return string(data), nil
 }
 
+// compare orders claims by revision, digest and UID.
+func compare(a, b claim) int {
+	return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.UID, b.UID))
+}
+
 func (c claim) isProcess() bool { return c.UID == "" }
 
 // isPeerOf reports whether the claims are those of one revision, or of processes.
@@ -93,11 +98,9 @@ type fence struct {
 	rival *claim
 	// owner is true if all configurations had the claim of this replica once, and this replica has not yielded since.
 	owner bool
-	// turned is true if this replica has registered all that it may, if all configurations had its claim, or if it gave way to a
-	// peer that wrote at the same moment. Of replicas of which none is above the other, each takes the registration over once.
+	// turned is true if this replica has registered all that it may, has failed to maxTries times, or if all configurations had its claim.
+	// Of replicas of which none is above the other, each takes the registration over once, so that they do not overwrite each other for ever.
 	turned bool
-	// insists is true if a peer that wrote at the same moment did not go on.
-	insists bool
 
 	warned sync.Once
 }
@@ -108,6 +111,9 @@ type rank int
 const (
 	// lower claims are overwritten.
 	lower rank = iota
+	// later claims are those of replicas of which none is above the other, after this one has had its turn: they started later, wrote at
+	// the same moment, or had another turn.
+	later
 	// higher claims are those of replicas that this replica leaves the registration to, as in a rollout.
 	higher
 	// foreign claims are those of another living Deployment, which this replica must not disturb.
@@ -119,8 +125,9 @@ type verdict struct {
 	// rival is the highest claim that this replica yields to. It is nil if there is none.
 	rival *claim
 	rank  rank
-	// nothing is true if nothing is registered. split is true if the rival is a peer, and this replica's claim is registered too.
-	nothing, split bool
+	// nothing is true if nothing is registered. only is true if all that is registered has the claim of this replica. split is true if
+	// the rival is later, and the claim of this replica is registered too.
+	nothing, only, split bool
 }
 
 func (v verdict) yields() bool { return v.rank != lower }
@@ -153,30 +160,29 @@ func (f *fence) look(ctx context.Context, own claim, configs []*unstructured.Uns
 		}
 	}
 	f.mu.Lock() // It is not held during the requests.
-	rival, owner, turned, insists := f.rival, f.owner, f.turned, f.insists
+	rival, s := f.rival, self{own, slices.Contains(claims, own), f.owner, f.turned}
 	f.mu.Unlock()
-	registered := slices.Contains(claims, own)
-	only := registered && !unclaimed && len(claims) == 1
-	mine := registered && !insists
-	// A peer whose claim was replaced everywhere by this one has been overwritten by an equal replica that started later.
-	if rival != nil && !slices.Contains(claims, *rival) && (!only || !rival.isPeerOf(own)) {
+	v := verdict{nothing: known == 0, only: s.registered && !unclaimed && len(claims) == 1}
+	registered := len(claims)
+	if rival != nil && !slices.Contains(claims, *rival) {
 		claims = append(claims, *rival)
 	}
-	var v verdict
-	for _, c := range claims {
-		rank, err := f.rank(ctx, own, c, mine, owner, turned)
+	for i, c := range claims {
+		rank, err := f.rank(ctx, s, c)
 		if err != nil {
 			return verdict{}, err
 		}
-		if rank > v.rank || rank == v.rank && rank != lower && c.Revision > v.rival.Revision {
+		if rank == later && i >= registered && (v.only || v.rank == later) {
+			continue // Replicas that started later still have overwritten it.
+		}
+		if rank > v.rank || rank == v.rank && rank != lower && compare(c, *v.rival) > 0 {
 			v.rank, v.rival = rank, &c
 		}
 	}
-	v.nothing = known == 0
-	v.split = v.rank == higher && registered && v.rival.isPeerOf(own)
+	v.split = v.rank == later && s.registered
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rival, f.owner, f.turned, f.insists = v.rival, !v.yields() && (owner || only), f.turned || only || v.split, f.insists && !only
+	f.rival, f.owner, f.turned = v.rival, !v.yields() && (s.owner || v.only), f.turned || v.only
 	return v, nil
 }
 
@@ -187,18 +193,11 @@ func (f *fence) endTurn() {
 	f.turned = true
 }
 
-// takeTurn lets this replica take the registration over once more, because a peer does not go on.
+// takeTurn lets this replica take the registration over once more, as if it had just started.
 func (f *fence) takeTurn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rival, f.turned, f.insists = nil, false, true
-}
-
-// forget forgets to whom this replica yielded.
-func (f *fence) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rival = nil
+	f.rival, f.turned = nil, false
 }
 
 // claimedError says that a configuration must not be overwritten.
@@ -218,34 +217,41 @@ func (f *fence) admit(ctx context.Context, own claim, u *unstructured.Unstructur
 		return nil
 	}
 	f.mu.Lock()
-	owner, turned := f.owner, f.turned
+	s := self{own, false, f.owner, f.turned}
 	f.mu.Unlock()
-	rank, err := f.rank(ctx, own, c, false, owner, turned)
+	rank, err := f.rank(ctx, s, c)
 	if err == nil && rank != lower {
 		err = &claimedError{u.GetKind(), u.GetName(), c}
 	}
 	return err
 }
 
-// rank compares this replica with a claim. mine is true if the claim of this replica is registered too, owner and turned are those
-// of the fence.
-func (f *fence) rank(ctx context.Context, own, c claim, mine, owner, turned bool) (rank, error) {
+// self is what this replica knows of itself when it compares itself with a claim.
+type self struct {
+	claim
+
+	// registered is true if its claim is registered too. owner and turned are those of the fence.
+	registered, owner, turned bool
+}
+
+// rank compares this replica with a claim.
+func (f *fence) rank(ctx context.Context, own self, c claim) (rank, error) {
 	switch {
-	case c == own:
+	case c == own.claim:
 		return lower, nil
 	case c.isProcess() && !own.isProcess():
 		d, known, err := f.find(ctx, own.Deployment)
-		if err == nil && known && !isThe(d, own) {
-			return takesTurns(own, c, mine, turned), nil // The Deployment was deleted without its pods.
+		if err == nil && known && !isThe(d, own.claim) {
+			return own.takesTurns(), nil // The Deployment was deleted without its pods.
 		}
 		return lower, err
 	case c.UID != own.UID:
-		return f.rankOfAnother(ctx, own, c, mine, owner, turned)
+		return f.rankOfAnother(ctx, own, c)
 	case c.Revision < own.Revision:
 		return lower, nil
 	case c.Revision == own.Revision:
 		// Two replicas differ, for example because a ConfigMap has changed.
-		return takesTurns(own, c, mine, turned), nil
+		return own.takesTurns(), nil
 	}
 	d, known, err := f.find(ctx, c.Deployment)
 	if err != nil {
@@ -258,43 +264,39 @@ func (f *fence) rank(ctx context.Context, own, c claim, mine, owner, turned bool
 }
 
 // rankOfAnother compares this replica with the claim of another Deployment.
-func (f *fence) rankOfAnother(ctx context.Context, own, c claim, mine, owner, turned bool) (rank, error) {
+func (f *fence) rankOfAnother(ctx context.Context, own self, c claim) (rank, error) {
 	other, known, err := f.find(ctx, c.Deployment)
 	switch {
 	case err != nil:
 		return lower, err
 	case !known:
-		return takesTurns(own, c, mine, turned), nil
+		return own.takesTurns(), nil
 	case !isThe(other, c):
 		return lower, nil
 	case own.isProcess():
 		return foreign, nil
 	}
-	self, known, err := f.find(ctx, own.Deployment)
+	d, known, err := f.find(ctx, own.Deployment)
 	switch {
 	case err != nil:
 		return lower, err
-	case known && !isThe(self, own):
+	case known && !isThe(d, own.claim):
 		return higher, nil
 	case other.GetAnnotations()[ReplacesAnnotation] == own.Deployment:
 		return higher, nil
-	case known && self.GetAnnotations()[ReplacesAnnotation] == c.Deployment:
+	case known && d.GetAnnotations()[ReplacesAnnotation] == c.Deployment:
 		return lower, nil
-	case owner, mine && own.UID < c.UID:
+	case own.owner, own.registered && own.UID < c.UID:
 		// The one that was there first stays, and one of two that came at the same moment.
 		return lower, nil
 	}
 	return foreign, nil
 }
 
-// takesTurns decides between replicas of which none is above the other: the one that started last registers. Each takes the
-// registration over once, so that they do not overwrite each other for ever. Of two that write at the same moment, one gives way.
-func takesTurns(own, c claim, mine, turned bool) rank {
-	if mine {
-		turned = cmp.Or(cmp.Compare(own.Digest, c.Digest), cmp.Compare(own.UID, c.UID)) < 0
-	}
-	if turned {
-		return higher
+// takesTurns decides between replicas of which none is above the other: the one that started last registers.
+func (own self) takesTurns() rank {
+	if own.turned {
+		return later
 	}
 	return lower
 }

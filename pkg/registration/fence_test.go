@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -134,21 +135,21 @@ func TestRanks(t *testing.T) {
 		{name: "a later revision, unreadable", own: mine, other: claim{"postern", "postern-uid", 999, "e"}, do: forbid, want: higher},
 		{name: "a later revision, deleted", own: mine, other: claim{"postern", "postern-uid", 5, "e"}, do: func(c *cluster) { c.undeploy(t, "postern") }, want: higher},
 		{name: "another digest", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, want: lower},
-		{name: "another digest of a later start", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, turned: true, want: higher},
-		{name: "the second of two digests at once", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, mine: true, want: higher},
-		{name: "the first of two digests at once", own: mine, other: claim{"postern", "postern-uid", 4, "c"}, mine: true, turned: true, want: lower},
+		{name: "another digest of a later start", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, turned: true, want: later},
+		{name: "another digest at once", own: mine, other: claim{"postern", "postern-uid", 4, "e"}, mine: true, want: lower},
+		{name: "another digest of a later start, which has not written all", own: mine, other: claim{"postern", "postern-uid", 4, "c"}, mine: true, turned: true, want: later},
 		{name: "a process", own: mine, other: claim{Digest: "e"}, turned: true, want: lower},
 		{name: "a process, if it may not read Deployments", own: mine, other: claim{Digest: "e"}, do: forbid, turned: true, want: lower},
 		{name: "a process, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, want: lower},
-		{name: "a process of a later start, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, turned: true, want: higher},
+		{name: "a process of a later start, to an orphan", own: claim{"gone", "gone-uid", 4, "d"}, other: claim{Digest: "e"}, turned: true, want: later},
 		{name: "another process", own: process, other: claim{Digest: "e"}, want: lower},
-		{name: "another process of a later start", own: process, other: claim{Digest: "e"}, turned: true, want: higher},
+		{name: "another process of a later start", own: process, other: claim{Digest: "e"}, turned: true, want: later},
 		{name: "a Deployment, to a process", own: process, other: mine, want: foreign},
 		{name: "a Deployment that does not exist, to a process", own: process, other: claim{"gone", "gone-uid", 1, "d"}, turned: true, want: lower},
 		{name: "a Deployment made again, to a process", own: process, other: claim{"postern", "former-uid", 4, "d"}, turned: true, want: lower},
 		{name: "an unreadable Deployment, to a process", own: process, other: mine, do: forbid, want: lower},
-		{name: "an unreadable Deployment that registered later, to a process", own: process, other: mine, do: forbid, turned: true, want: higher},
-		{name: "an unreadable Deployment that wrote at once, of the same digest", own: process, other: mine, do: forbid, mine: true, want: higher},
+		{name: "an unreadable Deployment that registered later, to a process", own: process, other: mine, do: forbid, turned: true, want: later},
+		{name: "an unreadable Deployment, to a Deployment", own: mine, other: claim{"second", "second-uid", 1, "d"}, do: forbid, turned: true, want: later},
 		{name: "another Deployment", own: mine, other: claim{"second", "second-uid", 1, "d"}, want: foreign},
 		{name: "another Deployment that does not exist", own: mine, other: claim{"gone", "gone-uid", 9, "d"}, turned: true, want: lower},
 		{name: "itself made again", own: mine, other: claim{"postern", "former-uid", 9, "d"}, turned: true, want: lower},
@@ -167,7 +168,7 @@ func TestRanks(t *testing.T) {
 				tt.do(c)
 			}
 			f := &fence{client: c, namespace: "postern-system"}
-			got, err := f.rank(t.Context(), tt.own, tt.other, tt.mine, tt.owner, tt.turned)
+			got, err := f.rank(t.Context(), self{tt.own, tt.mine, tt.owner, tt.turned}, tt.other)
 			if err != nil || got != tt.want {
 				t.Errorf("Got %v (%v), want %v", got, err, tt.want)
 			}
@@ -184,21 +185,18 @@ func forbid(c *cluster) {
 
 // TestTurns is about replicas of which none is above the other: who started last writes.
 func TestTurns(t *testing.T) {
-	own, weak, strong := claim{"postern", "postern-uid", 4, "e"}, claim{"postern", "postern-uid", 4, "d"}, claim{"postern", "postern-uid", 4, "f"}
+	own, second, third := claim{"postern", "postern-uid", 4, "e"}, claim{"postern", "postern-uid", 4, "d"}, claim{"postern", "postern-uid", 4, "f"}
 	type step struct {
 		registered []claim
 		yields     bool
 	}
 	takeTurn := step{}
 	for name, steps := range map[string][]step{
-		"it starts last":                          {{[]claim{strong}, false}},
-		"it has registered, and another starts":   {{[]claim{own}, false}, {[]claim{weak}, true}},
-		"it gave way to another":                  {{[]claim{own, strong}, true}, {[]claim{strong}, true}},
-		"another gives way to it":                 {{[]claim{own, weak}, false}},
-		"an equal one starts last":                {{[]claim{own}, false}, {[]claim{strong}, true}, {[]claim{own}, false}},
-		"it insists":                              {{[]claim{own, strong}, true}, takeTurn, {[]claim{own, strong}, false}},
-		"it does not insist for ever":             {{[]claim{own, strong}, true}, takeTurn, {[]claim{own}, false}, {[]claim{own, strong}, true}},
-		"it has insisted, and is the first again": {{[]claim{own, strong}, true}, takeTurn, {[]claim{own}, false}, {[]claim{own, weak}, false}},
+		"it starts last":                        {{[]claim{second}, false}, {[]claim{own, second}, false}, {[]claim{own}, false}},
+		"it has registered, and another starts": {{[]claim{own}, false}, {[]claim{own, second}, true}, {[]claim{second}, true}},
+		"an equal one starts last":              {{[]claim{own}, false}, {[]claim{third}, true}, {[]claim{own, third}, true}, {[]claim{own}, false}},
+		"another does not go on":                {{[]claim{own}, false}, {[]claim{own, second}, true}, takeTurn, {[]claim{own, second}, false}, {[]claim{own}, false}, {[]claim{own, third}, true}},
+		"its cache is late":                     {{[]claim{own}, false}, {[]claim{own, second}, true}, {[]claim{own}, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -434,13 +432,7 @@ func TestTwoDeploymentsAtOnce(t *testing.T) {
 	c.deploy(t, "second", 1)
 	first, second := memberOf(t, c, "first", 1, nil), memberOf(t, c, "second", 1, slower)
 	mustSync(t, first, c)
-	u, err := second.desired(nil, second.fleet.claim())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Tracker().Update(resources()[validatingKind], u[configKey{validatingKind, "postern-pods"}], ""); err != nil {
-		t.Fatal(err)
-	}
+	c.takeHalf(t, second, validatingKind)
 	settle(t, c, second, first)
 	if !isRegistrationOf(t, c, first) || second.Status() == nil {
 		t.Errorf("Registered by %v, got the status %v", registeredBy(t, c), second.Status())
@@ -497,22 +489,154 @@ func TestConfigMapChanges(t *testing.T) {
 	})
 }
 
-// TestTwoConfigurationsAtOnce has two replicas of one revision that have each registered one half.
-func TestTwoConfigurationsAtOnce(t *testing.T) {
-	c := newCluster(t, ourNamespace())
-	c.deploy(t, "postern", 4)
-	first, second := memberOf(t, c, "postern", 4, nil), memberOf(t, c, "postern", 4, slower)
-	mustSync(t, first, c)
-	u, err := second.desired(nil, second.fleet.claim())
+// TestTakeover has a sync of the replica that registers fall between the two writes of one that started later.
+func TestTakeover(t *testing.T) {
+	for name, deployment := range map[string]string{"a Deployment": "postern", "processes": ""} {
+		for _, smaller := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, the digest is smaller: %t", name, smaller), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster(t, ourNamespace())
+					c.deploy(t, "postern", 4)
+					first, later := peers(t, c, deployment)
+					if smaller {
+						first, later = later, first
+					}
+					settle(t, c, first)
+					c.takeHalf(t, later, mutatingKind)
+					settle(t, c, first)
+					if got := registeredBy(t, c); got[mutatingKind] != later.fleet.claim() || got[validatingKind] != first.fleet.claim() {
+						t.Fatalf("Registered by %v, want time for the one that started later", got)
+					}
+					mustSync(t, later, c)
+					if !isRegistrationOf(t, c, later) {
+						t.Errorf("Registered by %v, want the one that started later", registeredBy(t, c))
+					}
+					settle(t, c, first, later)
+					time.Sleep(3 * goneTime)
+					settle(t, c, first, later)
+					if !isRegistrationOf(t, c, later) {
+						t.Errorf("Registered by %v after some time, want the one that started later", registeredBy(t, c))
+					}
+				})
+			})
+		}
+	}
+}
+
+// takeHalf writes the configuration of a kind as r desires it.
+func (c *cluster) takeHalf(t *testing.T, r *Registrar, kind string) {
+	t.Helper()
+	u, err := r.desired(nil, r.fleet.claim())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Tracker().Update(resources()[validatingKind], u[configKey{validatingKind, "postern-pods"}], ""); err != nil {
+	if err := c.Tracker().Update(resources()[kind], u[configKey{kind, "postern-pods"}], ""); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, c, second, first)
-	if !isRegistrationOf(t, c, first) && !isRegistrationOf(t, c, second) {
-		t.Errorf("Registered by %v, want one of the two", registeredBy(t, c))
+}
+
+// TestTwoConfigurationsAtOnce has two replicas of which none is above the other. Each has overwritten one half of the other.
+func TestTwoConfigurationsAtOnce(t *testing.T) {
+	for name, do := range map[string]func(*cluster) (x, y *Registrar){
+		"a Deployment": func(c *cluster) (x, y *Registrar) { return peers(t, c, "postern") },
+		"processes":    func(c *cluster) (x, y *Registrar) { return peers(t, c, "") },
+		"Deployments that cannot be read": func(c *cluster) (x, y *Registrar) {
+			forbid(c)
+			return memberOf(t, c, "second", 1, nil), memberOf(t, c, "postern", 4, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, ourNamespace())
+				c.deploy(t, "postern", 4)
+				c.deploy(t, "second", 1)
+				x, y := do(c)
+				settle(t, c, x, y)
+				for _, r := range []*Registrar{x, y} {
+					r.fence.endTurn()
+				}
+				c.takeHalf(t, x, mutatingKind)
+				c.takeHalf(t, y, validatingKind)
+				for range 2 {
+					settle(t, c, x, y)
+					if got := registeredBy(t, c); got[mutatingKind] == got[validatingKind] {
+						t.Fatalf("Registered by %v at once, want time for each", got)
+					}
+					time.Sleep(goneTime / 2)
+				}
+				settle(t, c, x, y)
+				if !isRegistrationOf(t, c, y) || x.Status() != nil || y.Status() != nil {
+					t.Errorf("Registered by %v with the status %v and %v, want the one with the larger revision or digest", registeredBy(t, c), x.Status(), y.Status())
+				}
+			})
+		})
+	}
+}
+
+// TestTakeoverThatIsSlow has a replica that started later write the second half long after the first, because it is slow or because the
+// API server is away.
+func TestTakeoverThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 4)
+		later, first := peers(t, c, "postern")
+		second := bareService()
+		second.Path, second.MutatingConfig.Name, second.ValidatingConfig.Name = "/second", "postern-second", "postern-second"
+		for _, r := range []*Registrar{first, later} {
+			r.services = append(r.services, second)
+		}
+		settle(t, c, first)
+		desired, err := later.desired(nil, later.fleet.claim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustSync(t, first, c)
+		for _, key := range []configKey{{mutatingKind, "postern-pods"}, {mutatingKind, "postern-second"}, {validatingKind, "postern-pods"}} {
+			if err := c.Tracker().Update(resources()[key.kind], desired[key], ""); err != nil {
+				t.Fatal(err)
+			}
+			mustSync(t, first, c)
+			time.Sleep(goneTime - time.Second)
+			mustSync(t, first, c)
+		}
+		away := true
+		c.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return away, nil, errors.New("away") })
+		if _, err := first.sync(t.Context(), c.stores(t, first)); err == nil {
+			t.Fatal("Got no error")
+		}
+		time.Sleep(time.Minute)
+		away = false
+		settle(t, c, first)
+		if u := c.registered(t, validatingKind, "postern-second"); u == nil || c.registered(t, mutatingKind, "postern-pods") == nil {
+			t.Fatalf("Registered %v", u)
+		} else if got, _ := claimOf(c.registered(t, mutatingKind, "postern-pods")); got != later.fleet.claim() {
+			t.Errorf("Registered by %v, want time for the one that started later", got)
+		}
+		settle(t, c, later, first)
+		if !isRegistrationOf(t, c, later) {
+			t.Errorf("Registered by %v, want the one that started later", registeredBy(t, c))
+		}
+	})
+}
+
+// TestTurnLastsUntilAllIsRemoved has a change by somebody else keep a replica from removing what one that started earlier serves.
+func TestTurnLastsUntilAllIsRemoved(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 4)
+	first, later := memberOf(t, c, "postern", 4, nil), memberOf(t, c, "postern", 4, onlyValidating)
+	settle(t, c, first)
+	conflicts := true
+	c.PrependReactor("patch", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return conflicts, nil, apierrors.NewConflict(schema.GroupResource{}, "postern-pods", errors.New("it has changed"))
+	})
+	if again, err := later.sync(t.Context(), c.stores(t, later)); err != nil || again == 0 || later.fence.turned {
+		t.Errorf("Got %v and %v, and the turn is over: %t, want another attempt", again, err, later.fence.turned)
+	}
+	conflicts = false
+	mustSync(t, first, c)
+	settle(t, c, later, first)
+	if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{validatingKind: later.fleet.claim()}) {
+		t.Errorf("Registered by %v, want the half of the one that started later", got)
 	}
 }
 
@@ -529,31 +653,39 @@ func peers(t *testing.T, c *cluster, deployment string) (x, y *Registrar) {
 // TestPeerThatEndsHalfway has a peer that ends after it has written one half.
 func TestPeerThatEndsHalfway(t *testing.T) {
 	for name, deployment := range map[string]string{"a Deployment": "postern", "processes": ""} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, ourNamespace())
-				c.deploy(t, "postern", 4)
-				x, y := peers(t, c, deployment)
-				settle(t, c, x)
-				ends := true
-				c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return ends, nil, errors.New("it ends")
+		for enough, smaller := range map[time.Duration]bool{goneTime: false, 2 * goneTime: true} {
+			t.Run(fmt.Sprintf("%s, %s", name, enough), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster(t, ourNamespace())
+					c.deploy(t, "postern", 4)
+					y, x := peers(t, c, deployment)
+					if smaller {
+						x, y = y, x
+					}
+					settle(t, c, x)
+					ends := true
+					c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+						return ends, nil, errors.New("it ends")
+					})
+					if _, err := y.sync(t.Context(), c.stores(t, y)); err == nil {
+						t.Fatal("Got no error")
+					}
+					ends = false
+					for _, wait := range []time.Duration{0, enough - time.Second} {
+						time.Sleep(wait)
+						settle(t, c, x)
+						if got := registeredBy(t, c); got[mutatingKind] != y.fleet.claim() {
+							t.Errorf("Registered by %v after %s, want time for the peer", got, wait)
+						}
+					}
+					time.Sleep(time.Second)
+					settle(t, c, x)
+					if !isRegistrationOf(t, c, x) || x.Status() != nil {
+						t.Errorf("Registered by %v with the status %v, want the one that is left", registeredBy(t, c), x.Status())
+					}
 				})
-				if _, err := y.sync(t.Context(), c.stores(t, y)); err == nil {
-					t.Fatal("Got no error")
-				}
-				ends = false
-				settle(t, c, x)
-				if got := registeredBy(t, c); got[mutatingKind] != y.fleet.claim() {
-					t.Errorf("Registered by %v at once, want time for the peer", got)
-				}
-				time.Sleep(goneTime)
-				settle(t, c, x)
-				if !isRegistrationOf(t, c, x) || x.Status() != nil {
-					t.Errorf("Registered by %v with the status %v, want the one that is left", registeredBy(t, c), x.Status())
-				}
 			})
-		})
+		}
 	}
 }
 

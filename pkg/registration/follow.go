@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 		klog.FromContext(ctx).Info("Warning: not registering", "reason", foreign.Error())
 		r.notify(corev1.EventTypeWarning, EventNotRegistered, "Replicas do not register: "+foreign.Error())
 	}
-	r.followed = followed{}
+	r.followed, r.split.registered = followed{}, nil
 	if !own.isProcess() { // No Service of a Deployment leads to a process.
 		r.keptOut.Store(&foreign)
 	}
@@ -45,9 +46,9 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 	r.setStatus(foreign)
 }
 
-// yield leaves the registration to other replicas, and watches what they have registered. It returns the time after which
-// it must look again, or 0.
-func (r *Registrar) yield(ctx context.Context, v verdict, own claim, stores map[string]cache.Store) (again time.Duration, err error) {
+// yield leaves the registration to other replicas, and watches what they have registered. It returns true if this
+// replica must register nevertheless, and otherwise the time after which it must look again, or 0.
+func (r *Registrar) yield(ctx context.Context, v verdict, own claim, stores map[string]cache.Store) (turn bool, again time.Duration, err error) {
 	r.tellLeader(ctx, *v.rival, own)
 	r.forgetNarrowed()
 	for _, key := range r.keys() {
@@ -57,28 +58,51 @@ func (r *Registrar) yield(ctx context.Context, v verdict, own claim, stores map[
 			r.metrics.forget(key.kind, key.name)
 		}
 	}
+	var left time.Duration
 	if !v.split {
-		r.split.claim = claim{}
-	} else if r.isLeft(*v.rival) {
-		r.fence.takeTurn()
-		return retryTime, nil
+		r.split.registered = nil
+	} else if left = r.waitsForRest(own, *v.rival, configurations(stores)); left <= 0 {
+		return r.takeTurn(), 0, nil
 	}
-	if again, err = r.follow(ctx, *v.rival, own, stores); err == nil && v.split {
-		again = sooner(again, goneTime)
-	}
-	if err == nil && v.nothing && len(r.followed.last) == 0 {
+	turn, again, err = r.follow(ctx, *v.rival, own, stores)
+	again = sooner(again, left)
+	if !turn && err == nil && v.nothing && len(r.followed.last) == 0 {
 		r.markUnregistered()
 		r.setStatus(fmt.Errorf("nothing is registered, which is left to %s", v.rival))
 	}
-	return again, err
+	return turn, again, err
 }
 
-// isLeft reports whether a peer has had goneTime to write the rest of the configurations, of which it has written some.
-func (r *Registrar) isLeft(rival claim) bool {
-	if r.split.claim != rival {
-		r.split.claim, r.split.since = rival, time.Now()
+// waitsForRest returns how long a rival that has written some of the configurations still has to go on. If two have overwritten each
+// other at the same moment, both wait, and one of them longer.
+func (r *Registrar) waitsForRest(own, rival claim, configs []*unstructured.Unstructured) time.Duration {
+	registered := map[configKey]claim{}
+	for _, u := range configs {
+		if !isCanary(u) {
+			registered[keyOf(u)], _ = claimOf(u)
+		}
 	}
-	return time.Since(r.split.since) >= goneTime
+	if r.split.registered == nil || !maps.Equal(registered, r.split.registered) {
+		r.split.registered, r.split.since = registered, time.Now()
+	}
+	enough := goneTime
+	if compare(own, rival) < 0 {
+		enough = 2 * goneTime
+	}
+	return enough - time.Since(r.split.since)
+}
+
+// takeTurn lets this replica register at once.
+func (r *Registrar) takeTurn() bool {
+	r.fence.takeTurn()
+	r.had.forgive(0)
+	return true
+}
+
+// startAgain measures anew how long others do nothing: an API server that is away keeps them too.
+func (r *Registrar) startAgain() {
+	r.split.registered = nil
+	clear(r.followed.since)
 }
 
 func (r *Registrar) tellLeader(ctx context.Context, rival, own claim) {
@@ -96,7 +120,7 @@ func (r *Registrar) tellLeader(ctx context.Context, rival, own claim) {
 
 // follow watches the configurations while the replicas of a claim register. It reports one that was deleted and not restored in
 // time. It restores it itself if no process of another version runs, which would. A rival of the same revision may be gone too.
-func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[string]cache.Store) (again time.Duration, err error) {
+func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[string]cache.Store) (turn bool, again time.Duration, err error) {
 	if r.followed.claim != rival || r.followed.last == nil {
 		r.followed = followed{claim: rival, last: map[configKey]*unstructured.Unstructured{}, since: map[configKey]time.Time{}}
 	}
@@ -132,9 +156,7 @@ func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[str
 		r.metrics.setRegistered(key.kind, key.name, false)
 		gone = cmp.Or(gone, fmt.Errorf("%s %s, which %s registered, was deleted", key.kind, key.name, rival))
 		if rival.isPeerOf(own) {
-			r.fence.takeTurn()
-			r.had.forgive()
-			return retryTime, nil
+			return r.takeTurn(), 0, nil
 		}
 		if rival.UID == own.UID && r.fleet.isAlone() {
 			f.since[key] = now // The next attempt waits as long, should somebody delete it again.
@@ -142,7 +164,7 @@ func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[str
 		}
 	}
 	r.setStatus(gone)
-	return again, errors.Join(errs...)
+	return false, again, errors.Join(errs...)
 }
 
 // restore applies a configuration as it was last seen. Whether that was changed by somebody before cannot be told.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -30,6 +31,8 @@ const (
 type memory struct {
 	mu    sync.Mutex
 	pasts map[configKey]past
+	// byPeer is when a peer removed a configuration last.
+	byPeer time.Time
 }
 
 func keyOf(u *unstructured.Unstructured) configKey { return configKey{u.GetKind(), u.GetName()} }
@@ -41,7 +44,9 @@ func (m *memory) note(key configKey, p past) {
 	if m.pasts == nil {
 		m.pasts = map[configKey]past{}
 	}
-	m.pasts[key] = p
+	if m.pasts[key] = p; p == wasRemovedByPeer {
+		m.byPeer = time.Now()
+	}
 }
 
 // of returns what became of a configuration.
@@ -58,10 +63,13 @@ func (m *memory) clear() {
 	clear(m.pasts)
 }
 
-// forgive forgets what peers have removed.
-func (m *memory) forgive() {
+// forgive forgets what peers have removed, if that is older than age.
+func (m *memory) forgive(age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if time.Since(m.byPeer) < age {
+		return
+	}
 	maps.DeleteFunc(m.pasts, func(_ configKey, p past) bool { return p == wasRemovedByPeer })
 }
 
@@ -76,8 +84,8 @@ func (r *Registrar) mayAdd(key configKey, cached bool) error {
 	past, other := r.had.of(key), r.had.of(r.otherHalf(key))
 	switch {
 	case past == wasRemovedByPeer:
-		// Whether that still runs is not known.
-		return &mustWait{fmt.Sprintf("%s %s is not added, because a replica of the same version, or a process, that started later has removed it: start this one again", key.kind, key.name)}
+		// Whether that still runs, or goes on to register, is not known.
+		return &mustWait{fmt.Sprintf("%s %s is not added, because a replica of the same version, or a process, that started later has removed it: it is added after a minute if this one has registered others, or when this one starts again", key.kind, key.name)}
 	case !r.fleet.Mixed():
 		return nil
 	case cached:

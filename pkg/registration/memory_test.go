@@ -207,31 +207,48 @@ func TestRemovalsOfAPeerThatIsGone(t *testing.T) {
 	})
 }
 
-// TestLateCacheRemovesNothing has a peer register both halves, of which the cache of a replica without the mutating half has seen one.
+// TestLateCacheRemovesNothing has a later revision take one half over, which the cache of a replica does not know yet. The other half,
+// which the later one has not written yet, is one that this replica lacks.
 func TestLateCacheRemovesNothing(t *testing.T) {
 	c := newCluster(t, ourNamespace())
-	c.deploy(t, "postern", 1)
-	r := memberOf(t, c, "postern", 1, onlyValidating)
-	mustSync(t, r, c)
+	c.deploy(t, "postern", 3)
+	mustSync(t, memberOf(t, c, "postern", 1, nil), c)
+	r, next := memberOf(t, c, "postern", 2, onlyValidating), memberOf(t, c, "postern", 3, slower)
 	late := c.stores(t, r)
-	peer := memberOf(t, c, "postern", 1, slower)
-	mustSync(t, peer, c)
-	r.fence.turned = true
-	c.editOne(t, validatingKind, func(u *unstructured.Unstructured) { u.SetResourceVersion("9") })
-	for _, u := range objects(late[validatingKind]) {
-		u.SetResourceVersion("8")
-		webhookField([]any{}, "rules")(u) // So that it is written.
-	}
-	if err := late[mutatingKind].Add(c.registered(t, mutatingKind, "postern-pods")); err != nil {
-		t.Fatal(err)
-	}
+	c.takeHalf(t, next, validatingKind)
+	fails := true
 	c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewConflict(schema.GroupResource{}, "postern-pods", errors.New("it has changed"))
+		return fails, nil, apierrors.NewConflict(schema.GroupResource{}, "postern-pods", errors.New("it has changed"))
 	})
 	r.failures = maxTries
 	if _, err := r.sync(t.Context(), late); err == nil || c.registered(t, mutatingKind, "postern-pods") == nil {
-		t.Errorf("Got the error %v and the claims %v, want an error and the mutating half of the peer", err, registeredBy(t, c))
+		t.Errorf("Got the error %v and the claims %v, want an error and both halves", err, registeredBy(t, c))
 	}
+	fails = false
+	settle(t, c, r, next)
+	if !isRegistrationOf(t, c, next) {
+		t.Errorf("Registered by %v, want the later revision", registeredBy(t, c))
+	}
+}
+
+// TestRemovalByAPeerThatYields has two replicas of one revision start at the same moment. One removes a half of the other, and then
+// yields.
+func TestRemovalByAPeerThatYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 1)
+		r, peer := memberOf(t, c, "postern", 1, nil), memberOf(t, c, "postern", 1, onlyValidating)
+		mustSync(t, r, c)
+		c.removeAs(t, mutatingKind, peer.fleet.claim(), r)
+		time.Sleep(removalTime - time.Second)
+		if mustSync(t, r, c); c.registered(t, mutatingKind, "postern-pods") != nil || r.Status() == nil {
+			t.Errorf("Registered by %v with the status %v, want time for the peer", registeredBy(t, c), r.Status())
+		}
+		time.Sleep(time.Second)
+		if settle(t, c, r); !isRegistrationOf(t, c, r) || r.Status() != nil {
+			t.Errorf("Registered by %v with the status %v, want both halves of the one that prevails", registeredBy(t, c), r.Status())
+		}
+	})
 }
 
 // TestMarkOfAReplicaThatHasEnded has a replica end after it has marked a configuration, which somebody deletes later.

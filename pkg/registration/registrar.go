@@ -42,6 +42,8 @@ const (
 	resyncTime = 5 * time.Minute
 	// maxTries is how often in a row a replica may fail to take the registration over from its peers.
 	maxTries = 5
+	// removalTime is how long a replica that has removed something has to register what it serves, before its peers add that again.
+	removalTime = time.Minute
 	// unservedTime is how long a replica is not ready because others have registered what it does not serve.
 	unservedTime = 30 * time.Second
 )
@@ -94,10 +96,11 @@ type Registrar struct {
 	leader string
 	// followed is what this replica knows of the registration that it yields to.
 	followed followed
-	// split is a peer that this replica yields to, and since when only some configurations have its claim.
+	// split is who has registered what, and since when, while this replica yields to another one that has written only a part. registered
+	// is nil otherwise.
 	split struct {
-		claim claim
-		since time.Time
+		registered map[configKey]claim
+		since      time.Time
 	}
 	// settled is true if a sync found every configuration as desired.
 	settled bool
@@ -336,7 +339,9 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 	defer resync.Stop()
 	trim := time.NewTicker(r.deployment.keepCAs() / 2)
 	defer trim.Stop()
-	wait := time.After(0)
+	// fixed is true if an event does not change the wait.
+	wait, fixed := time.After(0), true
+	after := func(d time.Duration) { wait, fixed = time.After(d), true }
 	// Get the channels before sync reads what they tell of. Then no change between
 	// the two is missed.
 	changed, others := r.bundle.Changed(), r.fleet.Changed()
@@ -347,30 +352,33 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 		case u := <-events:
 			if u.GetKind() == "Namespace" {
 				// A namespace that is terminating must not wait.
-				wait = time.After(0)
-			} else if r.notice(u); wait == nil {
-				wait = time.After(settleTime)
+				after(0)
+			} else if r.notice(u); !fixed {
+				after(settleTime)
 			}
 		case <-changed:
 			log.Info("The CA bundle changed, registering again")
-			changed, wait = r.bundle.Changed(), time.After(0)
+			changed = r.bundle.Changed()
+			after(0)
 		case <-others:
-			others, wait = r.fleet.Changed(), time.After(0)
+			others = r.fleet.Changed()
+			after(0)
 		case <-reached:
 			reached = nil
 			r.markReached()
-			wait = time.After(0)
+			after(0)
 		case <-resync.C:
-			wait = time.After(0)
+			after(0)
 		case <-trim.C:
 			if len(r.surplus) > 0 {
-				wait = time.After(0)
+				after(0)
 			}
 		case <-wait:
 			wait, changed, others = nil, r.bundle.Changed(), r.fleet.Changed()
 			if again := r.attempt(ctx, stores); again > 0 {
 				wait = time.After(again)
 			}
+			fixed = r.failures > 0
 		}
 	}
 }
@@ -416,6 +424,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	missing := r.hold(stores)
 	owner, refusal, err := r.standing(ctx)
 	if err != nil {
+		r.startAgain()
 		return 0, err
 	}
 	if errors.Is(refusal, errNamespaceGone) {
@@ -440,13 +449,17 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	for _, u := range configurations(stores) {
 		r.had.note(keyOf(u), wasRegistered)
 	}
-	if r.reached && !v.yields() {
-		return r.register(ctx, own, owner, stores)
+	if v.only {
+		r.had.forgive(removalTime) // The peer has not gone on to register.
 	}
-	if r.reached {
-		if again, err = r.yield(ctx, v, own, stores); err != nil {
+	turn := !v.yields()
+	if r.reached && !turn {
+		if turn, again, err = r.yield(ctx, v, own, stores); err != nil {
 			return 0, err
 		}
+	}
+	if r.reached && turn {
+		return r.register(ctx, own, owner, stores)
 	}
 	if len(missing) == 0 {
 		return again, nil
@@ -457,7 +470,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 // register applies the configurations that were registered already, and the others unless replicas of another version may
 // run. It removes what this replica does not serve. What is seen of other replicas thus only delays what is added.
 func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
-	r.leader, r.followed, r.split.claim = "", followed{}, claim{}
+	r.leader, r.followed, r.split.registered = "", followed{}, nil
 	desired, err := r.desired(owner, own)
 	if err != nil {
 		return 0, err
@@ -475,8 +488,8 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 				after, err := r.ensure(ctx, key, desired[key], own, stores[kind])
 				if wait, ok := errors.AsType[*mustWait](err); ok {
 					waiting = cmp.Or[error](waiting, wait)
-					again = sooner(again, lookInterval) // Nobody tells when a look is too old.
-					continue
+					// Nobody tells when a look is too old. To wait is no failure, for which the validating half would wait.
+					after, err = lookInterval, nil
 				}
 				again, errs = sooner(again, after), append(errs, err)
 				if kind == mutatingKind {
@@ -486,16 +499,17 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 		}
 	}
 	err = errors.Join(errs...)
+	conflict := false
 	if _, late := errors.AsType[*claimedError](err); !late { // What looks stale may have been registered by the same replica.
 		after, failed := r.removeStale(ctx, own, desired, stores)
-		again, err = sooner(again, after), errors.Join(err, failed)
+		again, conflict, err = sooner(again, after), after > 0, errors.Join(err, failed)
 	}
 	r.surplus.prune(r.bundle.Bundle(), stores)
 	if r.settled {
 		r.registeredKey = prefix(r.bundle.PathKeys())
 	}
 	later := r.reportNarrowed(ctx, desired, stores)
-	if err == nil || r.failures >= maxTries {
+	if err == nil && !conflict || r.failures >= maxTries {
 		r.fence.endTurn()
 	}
 	if err != nil {

@@ -254,6 +254,28 @@ func TestValidatingHalfWaits(t *testing.T) {
 	}
 }
 
+// TestValidatingHalfDoesNotWaitLong has the mutating half fail once, and then wait itself.
+func TestValidatingHalfDoesNotWaitLong(t *testing.T) {
+	c := newCluster(t, ourNamespace())
+	c.deploy(t, "postern", 2)
+	mustSync(t, memberOf(t, c, "postern", 1, slower), c)
+	r := memberOf(t, c, "postern", 2, nil)
+	r.know(mixed)
+	fails := true
+	c.PrependReactor("patch", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, errors.New("away")
+	})
+	if r.attempt(t.Context(), c.stores(t, r)) == 0 || r.failed[r.services[0].Path] == 0 {
+		t.Fatal("No failure is counted")
+	}
+	fails = false
+	c.removeAs(t, mutatingKind, claim{"postern", "postern-uid", 1, "e"}, r)
+	mustSync(t, r, c)
+	if got := registeredBy(t, c); !maps.Equal(got, map[string]claim{validatingKind: r.fleet.claim()}) || r.Status() == nil {
+		t.Errorf("Registered by %v with the status %v, want a validating half that does not wait for the other, which must", got, r.Status())
+	}
+}
+
 // TestRemovedServiceStaysAway is a rollout that removes a family. The replica that starts removes first one half and then the other.
 func TestRemovedServiceStaysAway(t *testing.T) {
 	c := newCluster(t, ourNamespace())
@@ -373,24 +395,28 @@ func TestServiceRemovedByAPeer(t *testing.T) {
 
 // TestServiceRemovedByAProcess has a process that removes a service and registers nothing. Whether it still runs is not known.
 func TestServiceRemovedByAProcess(t *testing.T) {
-	c := newCluster(t, ourNamespace())
-	old := newRegistrar(t, c, nil)
-	settle(t, c, old)
-	later := memberOf(t, c, "", 0, slower)
-	later.services = nil
-	if err := later.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c.tell(old)
-	settle(t, c, old, later)
-	if err := old.Status(); err == nil || !strings.HasSuffix(err.Error(), "is not added, because a replica of the same version, or a process, that started later has removed it: start this one again") || len(registeredBy(t, c)) > 0 {
-		t.Errorf("Registered by %v with the status %v, want the removed service to stay away", registeredBy(t, c), err)
-	}
-	again := newRegistrar(t, c, nil)
-	settle(t, c, again)
-	if !isRegistrationOf(t, c, again) {
-		t.Errorf("Registered by %v, want the one that started last", registeredBy(t, c))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		old := newRegistrar(t, c, nil)
+		settle(t, c, old)
+		later := memberOf(t, c, "", 0, slower)
+		later.services = nil
+		if err := later.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.tell(old)
+		settle(t, c, old, later)
+		time.Sleep(removalTime + time.Second)
+		settle(t, c, old, later)
+		if err := old.Status(); err == nil || !strings.HasSuffix(err.Error(), "has removed it: it is added after a minute if this one has registered others, or when this one starts again") || len(registeredBy(t, c)) > 0 {
+			t.Errorf("Registered by %v with the status %v, want the removed service to stay away", registeredBy(t, c), err)
+		}
+		again := newRegistrar(t, c, nil)
+		settle(t, c, again)
+		if !isRegistrationOf(t, c, again) {
+			t.Errorf("Registered by %v, want the one that started last", registeredBy(t, c))
+		}
+	})
 }
 
 // TestProcessThatDeregisters has a process that registers, and removes that at its end. The other one registers again.

@@ -95,7 +95,7 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	r.news.take() // The refusal tells it.
 	// Other versions may have started meanwhile.
 	r.had.clear()
-	r.fence.forget()
+	r.fence.takeTurn()
 	if isNew {
 		r.tellRefusal(refusal)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -208,4 +209,24 @@ func TestRunAfterUninstall(t *testing.T) {
 	if n := len(c.applies()); n != before || c.registered(t, mutatingKind, "postern-pods") != nil {
 		t.Errorf("Applied %v after the end, want nothing", c.applies()[before:])
 	}
+}
+
+// TestEventEndsAWait has a replica look only every ten seconds whether another Deployment still registers, which somebody deletes.
+func TestEventEndsAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		c.deploy(t, "postern", 1)
+		c.deploy(t, "second", 1)
+		settle(t, c, memberOf(t, c, "second", 1, slower))
+		r := memberOf(t, c, "postern", 1, nil)
+		run(t, r, reachable)
+		eventually(t, "it stands aside", func() bool { return r.KeptOut() != nil })
+		time.Sleep(time.Second)
+		c.undeploy(t, "second")
+		c.deleteAll(t)
+		time.Sleep(2 * settleTime)
+		if !isRegistrationOf(t, c, r) {
+			t.Errorf("Registered by %v, want the one that is left", registeredBy(t, c))
+		}
+	})
 }

@@ -152,7 +152,7 @@ func (w *world) act(p *replica, r *Registrar, now time.Time) {
 		w.relist(p)
 	}
 	for _, u := range p.pending {
-		if r.notice(u); p.attempt.IsZero() {
+		if r.notice(u); p.attempt.IsZero() || r.failures == 0 && p.attempt.After(now.Add(settleTime)) {
 			p.attempt = now.Add(settleTime)
 		}
 	}
