@@ -54,6 +54,13 @@ func bareService() router.AdmissionService {
 	}
 }
 
+// namedService is a bareService of another name.
+func namedService(name string) router.AdmissionService {
+	s := bareService()
+	s.Path, s.MutatingConfig.Name, s.ValidatingConfig.Name = "/"+name, "postern-"+name, "postern-"+name
+	return s
+}
+
 func TestConfigurationsForAService(t *testing.T) {
 	d := Deployment{Namespace: "postern-system", Service: "postern", Port: 8443, Timeout: 10 * time.Second, ExemptNamespaces: []string{"kube-system", "postern-system", ""}}
 	client := func(path string) admissionregistrationv1.WebhookClientConfig {

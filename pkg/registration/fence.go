@@ -99,7 +99,8 @@ type fence struct {
 	// owner is true if all configurations had the claim of this replica once, and this replica has not yielded since.
 	owner bool
 	// turned is true if this replica has registered all that it may, has failed to maxTries times, or if all configurations had its claim.
-	// Of replicas of which none is above the other, each takes the registration over once, so that they do not overwrite each other for ever.
+	// Of replicas of which none is above the other, each takes the registration over once, so that they do not overwrite each other for
+	// ever.
 	turned bool
 
 	warned sync.Once
@@ -163,7 +164,7 @@ func (f *fence) look(ctx context.Context, own claim, configs []*unstructured.Uns
 	rival, s := f.rival, self{own, slices.Contains(claims, own), f.owner, f.turned}
 	f.mu.Unlock()
 	v := verdict{nothing: known == 0, only: s.registered && !unclaimed && len(claims) == 1}
-	registered := len(claims)
+	now := len(claims)
 	if rival != nil && !slices.Contains(claims, *rival) {
 		claims = append(claims, *rival)
 	}
@@ -172,7 +173,7 @@ func (f *fence) look(ctx context.Context, own claim, configs []*unstructured.Uns
 		if err != nil {
 			return verdict{}, err
 		}
-		if rank == later && i >= registered && (v.only || v.rank == later) {
+		if rank == later && i >= now && (v.only || v.rank == later) {
 			continue // Replicas that started later still have overwritten it.
 		}
 		if rank > v.rank || rank == v.rank && rank != lower && compare(c, *v.rival) > 0 {

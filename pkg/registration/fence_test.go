@@ -372,7 +372,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 			if got := registeredMetrics(t, registry); !maps.Equal(got, map[string]float64{mutatingKind: 0, validatingKind: 0}) {
 				t.Errorf("Got the metrics %v, want 0", got)
 			}
-			if bundleOf(c.registered(t, mutatingKind, "postern-pods")) != bundleOf(mustDesire(t, first)) {
+			if bundleOf(c.registered(t, mutatingKind, "postern-pods")) != bundleOf(mustDesire(t, first)[configKey{mutatingKind, "postern-pods"}]) {
 				t.Error("The CA of the replica that is kept out is registered")
 			}
 			c.undeploy(t, "postern")
@@ -388,13 +388,13 @@ func TestOthersAreKeptOut(t *testing.T) {
 	}
 }
 
-func mustDesire(t *testing.T, r *Registrar) *unstructured.Unstructured {
+func mustDesire(t *testing.T, r *Registrar) map[configKey]*unstructured.Unstructured {
 	t.Helper()
 	all, err := r.desired(nil, r.fleet.claim())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all[configKey{mutatingKind, "postern-pods"}]
+	return all
 }
 
 // TestRenamedDeployment has a Deployment of another name that takes the place of the first one while that exists, as if it
@@ -523,16 +523,18 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// takeHalf writes the configuration of a kind as r desires it.
+// take writes a configuration as r desires it.
+func (c *cluster) take(t *testing.T, r *Registrar, key configKey) {
+	t.Helper()
+	if err := c.Tracker().Update(resources()[key.kind], mustDesire(t, r)[key], ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// takeHalf writes one half of the service.
 func (c *cluster) takeHalf(t *testing.T, r *Registrar, kind string) {
 	t.Helper()
-	u, err := r.desired(nil, r.fleet.claim())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Tracker().Update(resources()[kind], u[configKey{kind, "postern-pods"}], ""); err != nil {
-		t.Fatal(err)
-	}
+	c.take(t, r, configKey{kind, "postern-pods"})
 }
 
 // TestTwoConfigurationsAtOnce has two replicas of which none is above the other. Each has overwritten one half of the other.
@@ -580,21 +582,14 @@ func TestTakeoverThatIsSlow(t *testing.T) {
 		c := newCluster(t, ourNamespace())
 		c.deploy(t, "postern", 4)
 		later, first := peers(t, c, "postern")
-		second := bareService()
-		second.Path, second.MutatingConfig.Name, second.ValidatingConfig.Name = "/second", "postern-second", "postern-second"
+		second := namedService("second")
 		for _, r := range []*Registrar{first, later} {
 			r.services = append(r.services, second)
 		}
 		settle(t, c, first)
-		desired, err := later.desired(nil, later.fleet.claim())
-		if err != nil {
-			t.Fatal(err)
-		}
 		mustSync(t, first, c)
 		for _, key := range []configKey{{mutatingKind, "postern-pods"}, {mutatingKind, "postern-second"}, {validatingKind, "postern-pods"}} {
-			if err := c.Tracker().Update(resources()[key.kind], desired[key], ""); err != nil {
-				t.Fatal(err)
-			}
+			c.take(t, later, key)
 			mustSync(t, first, c)
 			time.Sleep(goneTime - time.Second)
 			mustSync(t, first, c)
@@ -722,8 +717,7 @@ func TestLaterRevisionEndsHalfway(t *testing.T) {
 		c := newCluster(t, ourNamespace())
 		c.deploy(t, "postern", 2)
 		old := memberOf(t, c, "postern", 1, nil)
-		removed := bareService()
-		removed.Path, removed.MutatingConfig.Name, removed.ValidatingConfig.Name = "/removed", "postern-removed", "postern-removed"
+		removed := namedService("removed")
 		old.services = append(old.services, removed)
 		settle(t, c, old)
 		next := memberOf(t, c, "postern", 2, slower)

@@ -62,7 +62,8 @@ func (r *Registrar) yield(ctx context.Context, v verdict, own claim, stores map[
 	if !v.split {
 		r.split.registered = nil
 	} else if left = r.waitsForRest(own, *v.rival, configurations(stores)); left <= 0 {
-		return r.takeTurn(), 0, nil
+		r.takeTurn()
+		return true, 0, nil
 	}
 	turn, again, err = r.follow(ctx, *v.rival, own, stores)
 	again = sooner(again, left)
@@ -82,7 +83,7 @@ func (r *Registrar) waitsForRest(own, rival claim, configs []*unstructured.Unstr
 			registered[keyOf(u)], _ = claimOf(u)
 		}
 	}
-	if r.split.registered == nil || !maps.Equal(registered, r.split.registered) {
+	if !maps.Equal(registered, r.split.registered) {
 		r.split.registered, r.split.since = registered, time.Now()
 	}
 	enough := goneTime
@@ -93,10 +94,9 @@ func (r *Registrar) waitsForRest(own, rival claim, configs []*unstructured.Unstr
 }
 
 // takeTurn lets this replica register at once.
-func (r *Registrar) takeTurn() bool {
+func (r *Registrar) takeTurn() {
 	r.fence.takeTurn()
 	r.had.forgive(0)
-	return true
 }
 
 // startAgain measures anew how long others do nothing: an API server that is away keeps them too.
@@ -156,7 +156,8 @@ func (r *Registrar) follow(ctx context.Context, rival, own claim, stores map[str
 		r.metrics.setRegistered(key.kind, key.name, false)
 		gone = cmp.Or(gone, fmt.Errorf("%s %s, which %s registered, was deleted", key.kind, key.name, rival))
 		if rival.isPeerOf(own) {
-			return r.takeTurn(), 0, nil
+			r.takeTurn()
+			return true, 0, nil
 		}
 		if rival.UID == own.UID && r.fleet.isAlone() {
 			f.since[key] = now // The next attempt waits as long, should somebody delete it again.

@@ -54,11 +54,7 @@ func quiet(t *testing.T, c *cluster) {
 func (c *cluster) isRegistered(t *testing.T, r *Registrar) bool {
 	t.Helper()
 	u := c.registered(t, mutatingKind, "postern-pods")
-	want, err := r.desired(nil, r.fleet.claim())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := want[configKey{mutatingKind, "postern-pods"}]
+	w := mustDesire(t, r)[configKey{mutatingKind, "postern-pods"}]
 	w.SetOwnerReferences(nil)
 	return u != nil && covers(u.Object, w.Object) && c.registered(t, validatingKind, "postern-pods") != nil
 }
