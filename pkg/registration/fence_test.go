@@ -188,15 +188,17 @@ func TestTurns(t *testing.T) {
 	own, second, third := claim{"postern", "postern-uid", 4, "e"}, claim{"postern", "postern-uid", 4, "d"}, claim{"postern", "postern-uid", 4, "f"}
 	type step struct {
 		registered []claim
-		yields     bool
+		rival      claim // It is empty if this replica does not yield.
 	}
-	takeTurn := step{}
+	takeTurn, none := step{}, claim{}
 	for name, steps := range map[string][]step{
-		"it starts last":                        {{[]claim{second}, false}, {[]claim{own, second}, false}, {[]claim{own}, false}},
-		"it has registered, and another starts": {{[]claim{own}, false}, {[]claim{own, second}, true}, {[]claim{second}, true}},
-		"an equal one starts last":              {{[]claim{own}, false}, {[]claim{third}, true}, {[]claim{own, third}, true}, {[]claim{own}, false}},
-		"another does not go on":                {{[]claim{own}, false}, {[]claim{own, second}, true}, takeTurn, {[]claim{own, second}, false}, {[]claim{own}, false}, {[]claim{own, third}, true}},
-		"its cache is late":                     {{[]claim{own}, false}, {[]claim{own, second}, true}, {[]claim{own}, false}},
+		"it starts last":                        {{[]claim{second}, none}, {[]claim{own, second}, none}, {[]claim{own}, none}},
+		"it has registered, and another starts": {{[]claim{own}, none}, {[]claim{own, second}, second}, {[]claim{second}, second}},
+		"an equal one starts last":              {{[]claim{own}, none}, {[]claim{third}, third}, {[]claim{own, third}, third}, {[]claim{own}, none}},
+		"another does not go on":                {{[]claim{own}, none}, {[]claim{own, second}, second}, takeTurn, {[]claim{own, second}, none}, {[]claim{own}, none}, {[]claim{own, third}, third}},
+		"its cache is late":                     {{[]claim{own}, none}, {[]claim{own, second}, second}, {[]claim{own}, none}},
+		"two start":                             {{[]claim{own}, none}, {[]claim{second, third}, third}, {[]claim{third, second}, third}},
+		"one of two was overwritten":            {{[]claim{own}, none}, {[]claim{own, third}, third}, {[]claim{own, second}, second}, {[]claim{own}, none}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -217,8 +219,8 @@ func TestTurns(t *testing.T) {
 					u.SetAnnotations(map[string]string{ClaimAnnotation: text})
 					configs = append(configs, u)
 				}
-				if v, err := f.look(t.Context(), own, configs); err != nil || v.yields() != s.yields {
-					t.Errorf("At look %d: yields %t (%v), want %t", i, v.yields(), err, s.yields)
+				if v, err := f.look(t.Context(), own, configs); err != nil || v.yields() != (s.rival != none) || v.yields() && *v.rival != s.rival {
+					t.Errorf("At look %d: yields to %v (%v), want %v", i, v.rival, err, s.rival)
 				}
 			}
 		})
@@ -594,13 +596,8 @@ func TestTakeoverThatIsSlow(t *testing.T) {
 			time.Sleep(goneTime - time.Second)
 			mustSync(t, first, c)
 		}
-		away := true
-		c.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return away, nil, errors.New("away") })
-		if _, err := first.sync(t.Context(), c.stores(t, first)); err == nil {
-			t.Fatal("Got no error")
-		}
+		c.outage(t, first)
 		time.Sleep(time.Minute)
-		away = false
 		settle(t, c, first)
 		if u := c.registered(t, validatingKind, "postern-second"); u == nil || c.registered(t, mutatingKind, "postern-pods") == nil {
 			t.Fatalf("Registered %v", u)
@@ -635,6 +632,17 @@ func TestTurnLastsUntilAllIsRemoved(t *testing.T) {
 	}
 }
 
+// outage has a sync of r find that the API server is away.
+func (c *cluster) outage(t *testing.T, r *Registrar) {
+	t.Helper()
+	away := true
+	c.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return away, nil, errors.New("away") })
+	if _, err := r.sync(t.Context(), c.stores(t, r)); err == nil || !strings.Contains(err.Error(), "away") {
+		t.Fatalf("Got the error %v, want that of the API server", err)
+	}
+	away = false
+}
+
 // peers returns two replicas of which none is above the other. The second one has the larger digest.
 func peers(t *testing.T, c *cluster, deployment string) (x, y *Registrar) {
 	t.Helper()
@@ -666,13 +674,21 @@ func TestPeerThatEndsHalfway(t *testing.T) {
 						t.Fatal("Got no error")
 					}
 					ends = false
-					for _, wait := range []time.Duration{0, enough - time.Second} {
-						time.Sleep(wait)
+					waits := func(left time.Duration) {
 						settle(t, c, x)
-						if got := registeredBy(t, c); got[mutatingKind] != y.fleet.claim() {
-							t.Errorf("Registered by %v after %s, want time for the peer", got, wait)
+						again, err := x.sync(t.Context(), c.stores(t, x))
+						if got := registeredBy(t, c); err != nil || got[mutatingKind] != y.fleet.claim() || again != left {
+							t.Errorf("Registered by %v, another look after %s (%v), want %s for the peer", got, again, err, left)
 						}
 					}
+					waits(enough)
+					time.Sleep(enough - time.Second)
+					canary := other(validatingKind, "postern-canary") // It does not matter.
+					canary.SetAnnotations(map[string]string{canaryAnnotation: ""})
+					if err := c.Tracker().Create(resources()[validatingKind], canary, ""); err != nil {
+						t.Fatal(err)
+					}
+					waits(time.Second)
 					time.Sleep(time.Second)
 					settle(t, c, x)
 					if !isRegistrationOf(t, c, x) || x.Status() != nil {
@@ -908,6 +924,9 @@ func TestFollower(t *testing.T) {
 		}
 		old.know(mixed)
 		expect("at once", 1, false)
+		c.outage(t, old)
+		time.Sleep(goneTime)
+		expect("after an outage", 1, false)
 		time.Sleep(goneTime)
 		before := len(c.applies())
 		expect("while a process of the later revision runs", 0, true)

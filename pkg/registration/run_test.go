@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -223,6 +226,29 @@ func TestEventEndsAWait(t *testing.T) {
 		time.Sleep(2 * settleTime)
 		if !isRegistrationOf(t, c, r) {
 			t.Errorf("Registered by %v, want the one that is left", registeredBy(t, c))
+		}
+	})
+}
+
+// TestEventDoesNotEndTheWaitOfAFailure has the API server refuse a configuration, and somebody change another one all the time.
+func TestEventDoesNotEndTheWaitOfAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		var tries atomic.Int32
+		c.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries.Add(1)
+			return true, nil, errors.New("refused")
+		})
+		run(t, newRegistrar(t, c, nil), reachable)
+		eventually(t, "a half is registered", func() bool { return c.registered(t, mutatingKind, "postern-pods") != nil })
+		for i := range 100 {
+			c.editOne(t, mutatingKind, func(u *unstructured.Unstructured) {
+				u.SetLabels(map[string]string{ManagedByLabel: ManagedBy, NamespaceLabel: "postern-system", "changed": strconv.Itoa(i)})
+			})
+			time.Sleep(settleTime)
+		}
+		if got := tries.Load(); got != 6 {
+			t.Errorf("Tried %d times in 50 s, want 6: at once, and after 1, 2, 4, 8 and 16 s", got)
 		}
 	})
 }
