@@ -235,14 +235,25 @@ flake: build ## Ten times one test, beside a busy loop on each processor [PKG=./
 		go test -count=10 $(flags-$(patsubst %/,%,$(PKG))) -timeout 2h -run '^($(RUN))$$' .
 
 .PHONY: node
-node: $(if $(filter Linux,$(shell uname)),bin/node) ## Tests on a real node: the README's installation, exec, upgrades under load (Linux, root)
+node: $(if $(filter Linux,$(shell uname)),bin/node) ## Tests on a real node: the README's installation, exec, rollouts under load (Linux, root)
 ifneq ($(shell uname),Linux)
 	@echo "node: this is not Linux, so Postern is NOT tested on a real node"
 else
 	@bin/node packages
-	@if bin/node check; then bin/node build && go test -C test/node $(WITH_SOURCES) -p 1 -timeout 20m ./...; \
+	@if bin/node check; then bin/node build && go test -C test/node $(WITH_SOURCES) -p 1 -timeout 40m ./...; \
 		else echo "node: for these reasons, Postern is NOT tested on a real node"; fi
 endif
+
+.PHONY: upgrade
+# The make commands in the test must not get the variables of this one's command line.
+upgrade: ## Upgrade from the version of a commit to this one and roll back, under load, on a real node [FROM=commit] (Linux, root)
+	@git rev-parse --verify --quiet "$(FROM)^{commit}" >/dev/null || { echo "upgrade: set FROM to a commit of this repository"; exit 2; }
+	@test "$$(uname)" = Linux || { echo "upgrade: this needs Linux"; exit 2; }
+	@$(MAKE) --no-print-directory bin/node
+	@bin/node packages && bin/node check && bin/node build
+	@from=$$(mktemp -d) && trap 'rm -rf "$$from"' EXIT && trap 'exit 1' INT TERM HUP && \
+		git archive --output="$$from/sources.tar" "$(FROM)" && tar -x -C "$$from" -f "$$from/sources.tar" && unset MAKEFLAGS MAKELEVEL FROM && \
+		POSTERN_FROM="$$from" go test -C test/node $(WITH_SOURCES) -count=1 -v -tags upgrade -run '^TestUpgrade$$' -timeout 90m ./installed
 
 .PHONY: conformance
 # kube-apiserver's NamespaceAutoProvision also creates a namespace for an access review in that namespace. The

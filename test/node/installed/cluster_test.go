@@ -90,6 +90,21 @@ func (c *cluster) installed(t *testing.T) {
 	})
 }
 
+// replaced waits until the replicas of before a rollout have ended.
+func (c *cluster) replaced(t *testing.T) {
+	t.Helper()
+	c.eventually(t, "the replicas of before to be gone", func() string {
+		pods, err := c.shell.Run(t.Context(), "kubectl -n "+namespace+" get pods -l app.kubernetes.io/name=postern -o name")
+		if err != nil {
+			return err.Error()
+		}
+		if len(strings.Fields(pods)) != 2 {
+			return pods
+		}
+		return ""
+	})
+}
+
 // eventually waits until a function returns no problem.
 func (c *cluster) eventually(t *testing.T, what string, problem func() string) {
 	t.Helper()

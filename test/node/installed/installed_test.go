@@ -187,7 +187,6 @@ func (c *cluster) onNode(t *testing.T, args ...string) string {
 // underLoad changes the Deployment while pods are created. Nothing may fail.
 func (c *cluster) underLoad(t *testing.T) {
 	t.Helper()
-	l := startLoad(t, c.api)
 	status := func() { c.sh(t, "kubectl -n %s rollout status deployment/postern --timeout=120s", namespace) }
 	phases := []struct {
 		name string
@@ -209,14 +208,13 @@ func (c *cluster) underLoad(t *testing.T) {
 			time.Sleep(drained)
 		}},
 	}
+	l := startLoad(t, "before the changes", c.create)
+	time.Sleep(2 * time.Second)
 	for _, phase := range phases {
 		l.enter(phase.name)
 		phase.run()
 	}
-	l.stop()
-	for _, phase := range phases {
-		l.none(t, phase.name)
-	}
+	l.reportAll(t)
 }
 
 // stuck adds a plugin with both halves in replicas whose port is not that of the Services. The rollout stops at the first of
@@ -225,8 +223,7 @@ func (c *cluster) underLoad(t *testing.T) {
 func (c *cluster) stuck(t *testing.T) {
 	t.Helper()
 	const both = allPlugins + ",PodNodeSelector"
-	l := startLoad(t, c.api)
-	l.enter("rollout that cannot be called")
+	l := startLoad(t, "rollout that cannot be called", c.create)
 	before := c.configurations(t)
 	c.sh(t, "%s --set plugins='{%s}' --set-json 'extraArgs=[\"--secure-port=9443\"]'", strings.TrimSuffix(upgrade, " --wait --timeout 120s"), both)
 	c.eventually(t, "an Event that says why", func() string {
@@ -249,10 +246,7 @@ func (c *cluster) stuck(t *testing.T) {
 	l.enter("rollout that can be called")
 	c.sh(t, "%s --set plugins='{%s}'", upgrade, both)
 	time.Sleep(drained)
-	l.stop()
-	for _, phase := range []string{"rollout that cannot be called", "rollback", "rollout that can be called"} {
-		l.none(t, phase)
-	}
+	l.reportAll(t)
 	if now := c.configurations(t); !slices.Contains(now, "mutatingwebhookconfiguration.admissionregistration.k8s.io/postern-pods") || slices.ContainsFunc(now, isCanary) {
 		t.Errorf("The configurations are %q, want the pods' and no canary", now)
 	}
@@ -300,12 +294,7 @@ func (c *cluster) failClosed(t *testing.T) {
 	c.eventually(t, "no webhook for tokens to fail open", func() string {
 		return c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes-ignore.postern.dev")].rules[*].resources[*]}' | grep -o serviceaccounts || true`)
 	})
-	c.eventually(t, "the replicas of before to be gone", func() string {
-		if pods := strings.Fields(c.sh(t, "kubectl -n %s get pods -l app.kubernetes.io/name=postern -o name", namespace)); len(pods) != 2 {
-			return fmt.Sprint(pods)
-		}
-		return ""
-	})
+	c.replaced(t)
 	if got := c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes.postern.dev")].rules[*].resources[*]}'`); !strings.Contains(got, "serviceaccounts/token") {
 		t.Errorf("The webhook that fails closed is for %q, want serviceaccounts/token among them", got)
 	}
@@ -320,8 +309,7 @@ func (c *cluster) kill(t *testing.T) {
 	if match == nil || !strings.Contains(c.onNode(t, "cat", "/proc/"+match[1]+"/cmdline"), "containerd-shim") {
 		t.Fatalf("The parent of process %s is no shim", pid)
 	}
-	l := startLoad(t, c.api)
-	l.enter("kill of a shim")
+	l := startLoad(t, "kill of a shim", c.create)
 	c.onNode(t, "kill", "-KILL", match[1])
 	c.eventually(t, "the replica to run again", func() string {
 		if got := c.sh(t, "kubectl -n %s get pod %s -o jsonpath='{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}'", namespace, name); got != "1 true" {
@@ -344,8 +332,7 @@ func (c *cluster) kill(t *testing.T) {
 // drain removes all replicas. Pods cannot be created then. Postern starts again when the node is back.
 func (c *cluster) drain(t *testing.T) {
 	t.Helper()
-	l := startLoad(t, c.api)
-	l.enter("drain of the only node")
+	l := startLoad(t, "drain of the only node", c.create)
 	// The replicas end later: the API server keeps its connections.
 	_, _ = c.shell.Run(t.Context(), "kubectl drain "+node.NodeName+" --force --ignore-daemonsets --disable-eviction --pod-selector=app.kubernetes.io/name=postern --timeout=1s")
 	c.eventually(t, "the creation of pods to fail", func() string {
@@ -368,8 +355,7 @@ func (c *cluster) drain(t *testing.T) {
 // restart cuts the power of the node while the webhooks are registered.
 func (c *cluster) restart(t *testing.T) {
 	t.Helper()
-	l := startLoad(t, c.api)
-	l.enter("restart of the node")
+	l := startLoad(t, "restart of the node", c.create)
 	time.Sleep(time.Second)
 	if err := c.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -400,8 +386,7 @@ func (c *cluster) endReplicas(t *testing.T) {
 
 func (c *cluster) uninstall(t *testing.T, before map[string]bool) {
 	t.Helper()
-	l := startLoad(t, c.api)
-	l.enter("helm uninstall")
+	l := startLoad(t, "helm uninstall", c.create)
 	c.sh(t, "helm uninstall postern --namespace %s --wait --timeout 120s", namespace)
 	time.Sleep(2 * time.Second)
 	l.stop()

@@ -27,9 +27,11 @@ const (
 	loadTimeout = 15 * time.Second
 )
 
-// loadPod is a pod that AlwaysPullImages mutates.
-const loadPod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "load-"},
-"spec": {"containers": [{"name": "c", "image": "test/web:1", "imagePullPolicy": "IfNotPresent"}]}}`
+// podJSON returns a pod that AlwaysPullImages mutates. The spec is JSON without braces, and ends with a comma.
+func podJSON(spec string) string {
+	return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "load-"}, "spec": {` + spec +
+		`"containers": [{"name": "c", "image": "test/web:1", "imagePullPolicy": "IfNotPresent"}]}}`
+}
 
 // api sends requests to the API server as the administrator.
 type api struct {
@@ -84,7 +86,7 @@ func (a *api) do(ctx context.Context, method, path, body string) (int, []byte, e
 
 // create creates a pod in a dry run. It returns why that failed, or an empty string, and whether the API server answered.
 func (a *api) create(ctx context.Context) (problem string, answered bool) {
-	code, body, err := a.do(ctx, http.MethodPost, "/api/v1/namespaces/default/pods?dryRun=All", loadPod)
+	code, body, err := a.do(ctx, http.MethodPost, "/api/v1/namespaces/default/pods?dryRun=All", podJSON(""))
 	if err != nil {
 		return err.Error(), false
 	}
@@ -99,27 +101,34 @@ func (a *api) create(ctx context.Context) (problem string, answered bool) {
 	return "", true
 }
 
-// load creates pods with several clients until it is stopped.
+// sender sends a request. It returns what is wrong with the answer, or an empty string, and whether the API server answered.
+type sender func(ctx context.Context) (problem string, answered bool)
+
+// load sends requests with several clients until it is stopped.
 type load struct {
+	send    sender
 	cancel  context.CancelFunc
 	clients sync.WaitGroup
 
 	mu       sync.Mutex
 	phase    string
-	created  map[string]int      // by phase
+	phases   []string            // in the order in which they were entered
+	good     map[string]int      // requests whose answer is right, by phase
 	problems map[string][]string // by phase
-	away     map[string]int      // requests that the API server did not answer, by phase
+	away     map[string][]string // why the API server did not answer a request, by phase
 	slowest  map[string]time.Duration
 }
 
-func startLoad(t *testing.T, a *api) *load {
+// startLoad starts a load in its first phase.
+func startLoad(t *testing.T, phase string, send sender) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{cancel: cancel, created: map[string]int{}, problems: map[string][]string{}, away: map[string]int{}, slowest: map[string]time.Duration{}}
+	l := &load{send: send, cancel: cancel, good: map[string]int{}, problems: map[string][]string{}, away: map[string][]string{}, slowest: map[string]time.Duration{}}
+	l.enter(phase)
 	for range loadClients {
 		l.clients.Go(func() {
 			for ctx.Err() == nil {
-				l.request(ctx, a)
+				l.request(ctx)
 			}
 		})
 	}
@@ -127,23 +136,23 @@ func startLoad(t *testing.T, a *api) *load {
 	return l
 }
 
-func (l *load) request(ctx context.Context, a *api) {
+func (l *load) request(ctx context.Context) {
 	start := time.Now()
 	l.mu.Lock()
 	phase := l.phase
 	l.mu.Unlock()
-	problem, answered := a.create(ctx)
+	problem, answered := l.send(ctx)
 	took := time.Since(start)
-	if ctx.Err() == nil {
+	if answered || ctx.Err() == nil {
 		l.mu.Lock()
 		l.slowest[phase] = max(l.slowest[phase], took)
 		switch {
 		case problem == "":
-			l.created[phase]++
+			l.good[phase]++
 		case answered:
 			l.problems[phase] = append(l.problems[phase], start.Format("15:04:05.000 ")+problem)
 		default:
-			l.away[phase]++
+			l.away[phase] = append(l.away[phase], problem)
 		}
 		l.mu.Unlock()
 	}
@@ -154,7 +163,7 @@ func (l *load) request(ctx context.Context, a *api) {
 func (l *load) enter(phase string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.phase = phase
+	l.phase, l.phases = phase, append(l.phases, phase)
 }
 
 func (l *load) stop() {
@@ -162,16 +171,16 @@ func (l *load) stop() {
 	l.clients.Wait()
 }
 
-// report logs the result of a phase and returns the problems. Every phase must have created pods.
+// report logs the result of a phase and returns the problems. Every phase must have good answers.
 func (l *load) report(t *testing.T, phase string) []string {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	problems := l.problems[phase]
-	t.Logf("%s: %d created, %d failed, %d without an answer of the API server; the slowest took %s",
-		phase, l.created[phase], len(problems), l.away[phase], l.slowest[phase].Round(time.Millisecond))
-	if l.created[phase] == 0 {
-		t.Errorf("%s: no pod was created", phase)
+	t.Logf("%s: %d answered as they should, %d not, %d without an answer of the API server; the slowest took %s",
+		phase, l.good[phase], len(problems), len(l.away[phase]), l.slowest[phase].Round(time.Millisecond))
+	if l.good[phase] == 0 {
+		t.Errorf("%s: no request was answered as it should", phase)
 	}
 	return problems
 }
@@ -189,7 +198,16 @@ func (l *load) none(t *testing.T, phase string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.away[phase] > 0 {
-		t.Errorf("%s: the API server did not answer %d requests", phase, l.away[phase])
+	if away := l.away[phase]; len(away) > 0 {
+		t.Errorf("%s: the API server did not answer %d requests, the first one because of %s", phase, len(away), away[0])
+	}
+}
+
+// reportAll stops the load, and fails for each problem of each phase.
+func (l *load) reportAll(t *testing.T) {
+	t.Helper()
+	l.stop()
+	for _, phase := range l.phases {
+		l.none(t, phase)
 	}
 }
