@@ -26,6 +26,10 @@ const (
 	// two while clients are connected.
 	stopGrace = 10 * time.Second
 	logLines  = 15
+
+	// secondAPIServer is the name of the process of AddAPIServer. maxServers is the largest number of processes.
+	secondAPIServer = "second-kube-apiserver"
+	maxServers      = 4
 )
 
 // Options configure a control plane. The zero value means DefaultVersion in a temporary folder.
@@ -132,11 +136,11 @@ func (c *ControlPlane) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.exited = make(chan *server, 3)
+	c.exited = make(chan *server, maxServers)
 	c.client = nil
 	c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	c.serverURL, c.port = fmt.Sprintf("https://127.0.0.1:%d", ports[1]), ports[1]
-	if err := c.run(Etcd, c.etcdArgs()); err != nil {
+	if err := c.run(Etcd, Etcd, c.etcdArgs()); err != nil {
 		return err
 	}
 	if err := c.await(ctx, c.etcdReady); err != nil {
@@ -148,25 +152,67 @@ func (c *ControlPlane) boot(ctx context.Context) error {
 	if !c.options.ControllerManager {
 		return nil
 	}
-	if err := c.run(kubeControllerManager, c.controllerManagerArgs()); err != nil {
+	if err := c.run(kubeControllerManager, kubeControllerManager, c.controllerManagerArgs()); err != nil {
 		return err
 	}
 	return c.await(ctx, c.controllerManagerReady)
 }
 
 func (c *ControlPlane) startAPIServer(ctx context.Context) error {
-	if err := c.run(kubeAPIServer, c.apiServerArgs(c.port)); err != nil {
+	if err := c.run(kubeAPIServer, kubeAPIServer, c.apiServerArgs(c.etcdURL, c.port)); err != nil {
 		return err
 	}
 	return c.await(ctx, c.apiServerReady)
 }
 
+// AddAPIServer starts a second API server with the same objects, flags, users and certificate, and returns its URL when it is ready.
+// It reaches etcd by etcdURL, that of EtcdURL or of a proxy. There may be one at a time. The caller must stop it before a proxy.
+func (c *ControlPlane) AddAPIServer(ctx context.Context, etcdURL string) (url string, stop func() error, err error) {
+	if c.find(secondAPIServer) >= 0 {
+		return "", nil, errors.New("a second API server runs already")
+	}
+	for attempt := 1; ; attempt++ {
+		url, err = c.startSecond(ctx, etcdURL)
+		if err == nil {
+			return url, func() error { return c.stopServer(secondAPIServer) }, nil
+		}
+		lost := c.portTaken()
+		if i := c.find(secondAPIServer); i >= 0 && c.processes[i].Running() {
+			err = errors.Join(err, c.stopServer(secondAPIServer))
+		} else if i >= 0 { // Its exit is the error.
+			c.processes = slices.Delete(c.processes, i, i+1)
+		}
+		if !lost || attempt == portAttempts {
+			return "", nil, err
+		}
+	}
+}
+
+func (c *ControlPlane) startSecond(ctx context.Context, etcdURL string) (url string, err error) {
+	ports, err := freePorts(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	if err := c.run(secondAPIServer, kubeAPIServer, c.apiServerArgs(etcdURL, ports[0])); err != nil {
+		return "", err
+	}
+	url = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
+	return url, c.await(ctx, func(ctx context.Context) error { return get(ctx, c.client, url+"/readyz", c.tokens[Admin]) })
+}
+
+// find returns the index of the process with a name, or -1.
+func (c *ControlPlane) find(name string) int {
+	return slices.IndexFunc(c.processes, func(s *server) bool { return s.name == name })
+}
+
 // StopAPIServer ends the process of the API server, and returns when it has exited. etcd and the other servers go on.
 // StartAPIServer starts the API server again. Wait reports the exit as an error, so no caller may wait at that time.
-func (c *ControlPlane) StopAPIServer() error {
-	i := slices.IndexFunc(c.processes, func(s *server) bool { return s.name == kubeAPIServer })
+func (c *ControlPlane) StopAPIServer() error { return c.stopServer(kubeAPIServer) }
+
+func (c *ControlPlane) stopServer(name string) error {
+	i := c.find(name)
 	if i < 0 {
-		return errors.New("no API server runs")
+		return fmt.Errorf("no %s runs", name)
 	}
 	s := c.processes[i]
 	if err := s.stop(stopGrace); err != nil {
@@ -183,8 +229,8 @@ func (c *ControlPlane) StopAPIServer() error {
 // returns when it is ready. Its log begins anew.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error { return c.startAPIServer(ctx) }
 
-func (c *ControlPlane) run(name string, args []string) error {
-	p, err := startServer(name, filepath.Join(c.binaries, name), args, c.logDir(), c.exited)
+func (c *ControlPlane) run(name, program string, args []string) error {
+	p, err := startServer(name, filepath.Join(c.binaries, program), args, c.logDir(), c.exited)
 	if err != nil {
 		return err
 	}
@@ -235,6 +281,9 @@ func (c *ControlPlane) stopProcesses() error {
 	}
 	return errors.Join(errs...)
 }
+
+// EtcdURL returns the address of etcd, http://127.0.0.1:<port>.
+func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
 
 // URL returns the address of the API server, https://127.0.0.1:<port>.
 func (c *ControlPlane) URL() string { return c.serverURL }

@@ -24,9 +24,9 @@ func (c *ControlPlane) etcdArgs() []string {
 	}
 }
 
-func (c *ControlPlane) apiServerArgs(port int) []string {
+func (c *ControlPlane) apiServerArgs(etcdURL string, port int) []string {
 	return withServiceAccountPolicy(override([]string{
-		"--etcd-servers=" + c.etcdURL,
+		"--etcd-servers=" + etcdURL,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),

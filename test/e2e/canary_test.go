@@ -32,15 +32,7 @@ func TestReplicaThatCannotBeCalled(t *testing.T) {
 	all := configsOf(t, c)
 	before := all.get()
 
-	d, err := c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Get(t.Context(), "postern", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Annotations["deployment.kubernetes.io/revision"] = "2"
-	if d, err = c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	o = behind(proxy, revised(t, c, d, 2))
+	o = behind(proxy, revise(t, c, "postern", 2))
 	o.Service, o.Plugins = true, []string{"PodNodeSelector"}
 	second := c.LaunchPostern(t, o)
 	const why = "the API server has not reached this replica by Service postern-canary"

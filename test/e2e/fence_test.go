@@ -37,23 +37,49 @@ func deployed(t *testing.T, c *e2e.Cluster, name string) e2e.Options {
 // revised creates the objects of a revision of a Deployment with one pod, and returns the options of the process in the pod.
 func revised(t *testing.T, c *e2e.Cluster, d *appsv1.Deployment, revision int) e2e.Options {
 	t.Helper()
-	at := map[string]string{"deployment.kubernetes.io/revision": strconv.Itoa(revision)}
-	name := fmt.Sprintf("%s-%d", d.Name, revision)
+	hash := strconv.Itoa(revision)
+	labels := map[string]string{"app": d.Name, appsv1.DefaultDeploymentUniqueLabelKey: hash}
+	template := d.Spec.Template.DeepCopy()
+	template.Labels = labels
 	set, err := c.Admin.AppsV1().ReplicaSets(e2e.PosternNamespace).Create(t.Context(), &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: at, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}},
-		Spec:       appsv1.ReplicaSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: d.Name + "-" + hash, Annotations: map[string]string{"deployment.kubernetes.io/revision": hash},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+		},
+		Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *template},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return inPod(t, c, set, set.Name)
+}
+
+// inPod creates a pod of a ReplicaSet, and returns the options of the process in the pod.
+func inPod(t *testing.T, c *e2e.Cluster, set *appsv1.ReplicaSet, name string) e2e.Options {
+	t.Helper()
 	one := pod(name)
+	one.Labels = set.Spec.Template.Labels
 	one.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	if _, err := c.Admin.CoreV1().Pods(e2e.PosternNamespace).Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	o := alwaysPull()
-	o.Env = []string{"POD_NAME=" + one.Name}
+	o.Env = []string{"POD_NAME=" + name}
 	return o
+}
+
+// revise gives a Deployment a new revision with one pod, and returns the options of the process in the pod.
+func revise(t *testing.T, c *e2e.Cluster, name string, revision int) e2e.Options {
+	t.Helper()
+	d, err := c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Annotations["deployment.kubernetes.io/revision"] = strconv.Itoa(revision)
+	if d, err = c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return revised(t, c, d, revision)
 }
 
 // TestOthersAreKeptOut has a forged pod of another version, a process on somebody's machine, and a second Deployment in the

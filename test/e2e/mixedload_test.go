@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/e2e"
@@ -23,7 +24,7 @@ import (
 // mixedLoad creates pods and claims at a fixed rate, as dry runs, until it is stopped. Both kinds belong to different
 // families. A dry run passes through admission like any other request, and fills no storage.
 type mixedLoad struct {
-	c         *e2e.Cluster
+	client    kubernetes.Interface
 	namespace string
 	// check returns an error if a pod is not as it must be.
 	check   func(*corev1.Pod, error) error
@@ -52,7 +53,13 @@ type lostRequest struct {
 // startMixedLoad starts a load of n creations a second, which ends after limit creations at the latest.
 func startMixedLoad(t *testing.T, c *e2e.Cluster, n int, limit int64, check func(*corev1.Pod, error) error) *mixedLoad {
 	t.Helper()
-	l := &mixedLoad{c: c, namespace: c.Namespace(t), check: check, limiter: rate.NewLimiter(rate.Limit(n), 1), started: time.Now()}
+	return startMixedLoadBy(t, c.Admin, c.Namespace(t), n, limit, check)
+}
+
+// startMixedLoadBy is startMixedLoad with a client of the caller.
+func startMixedLoadBy(t *testing.T, client kubernetes.Interface, namespace string, n int, limit int64, check func(*corev1.Pod, error) error) *mixedLoad {
+	t.Helper()
+	l := &mixedLoad{client: client, namespace: namespace, check: check, limiter: rate.NewLimiter(rate.Limit(n), 1), started: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var next atomic.Int64
 	for range 2 * loadClients {
@@ -74,9 +81,9 @@ func (l *mixedLoad) create(ctx context.Context, i int64) {
 	var err error
 	if i%4 == 0 {
 		name = fmt.Sprintf("claim-%d", i)
-		_, err = l.c.Admin.CoreV1().PersistentVolumeClaims(l.namespace).Create(ctx, claim(name), dryRun())
+		_, err = l.client.CoreV1().PersistentVolumeClaims(l.namespace).Create(ctx, claim(name), dryRun())
 	} else {
-		err = l.check(l.c.Admin.CoreV1().Pods(l.namespace).Create(ctx, pod(name), dryRun()))
+		err = l.check(l.client.CoreV1().Pods(l.namespace).Create(ctx, pod(name), dryRun()))
 	}
 	switch {
 	case err == nil:
@@ -189,7 +196,7 @@ func TestNoRequestIsLostWhenAFamilyIsAdded(t *testing.T) {
 	}
 }
 
-// TestNoRequestIsLostWhenAPluginIsAddedAndRemoved is two rolling replacements: one adds a plugin that mutates and
+// TestNoRequestIsLostWhenAPluginIsAddedAndRemoved is two rolling replacements of processes: one adds a plugin that mutates and
 // validates to a family that is registered, and one removes it. A pod that a replica without the plugin left unchanged
 // must not be denied by a replica with the plugin.
 func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
@@ -220,10 +227,6 @@ func TestNoRequestIsLostWhenAPluginIsAddedAndRemoved(t *testing.T) {
 			l.awaitMore(t, 200)
 			p.Stop(t)
 			l.awaitMore(t, 50)
-		}
-		if len(next.Plugins) == len(with.Plugins) {
-			awaitCalled(t, c)
-			t.Run("the plugin denies when all replicas run it", func(t *testing.T) { deniesLaterChanges(t, c) })
 		}
 	}
 	l.stop(t)
