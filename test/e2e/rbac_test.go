@@ -46,7 +46,7 @@ func TestServiceAccountSuffices(t *testing.T) {
 		"--disable-admission-plugins=NamespaceLifecycle,ServiceAccount,Priority,RuntimeClass,PersistentVolumeClaimResize,PodResizeValidator,NodeDeclaredFeatureValidator,ResourceQuota",
 	}})
 	c.AllowPods(t)
-	c.Apply(t, autoscalers)
+	c.Apply(t, autoscalers+"---"+legacyDefinition)
 	w := newWorld(t, c)
 	w.letAliceEdit(t)
 	ours := w.posternPod(t, "postern")
@@ -92,7 +92,8 @@ func TestServiceAccountSuffices(t *testing.T) {
 	})
 	p.Stop(t)
 	lost.Stop(t)
-	c.StartPostern(t, e2e.Options{})
+	// Only a pod of the Deployment may remove what the Deployment has registered.
+	c.StartPostern(t, e2e.Options{Service: true, Env: o.Env})
 	e2e.Eventually(t, repairBound, "the configurations are removed", configsOf(t, c).gone)
 	if err := look(); err != nil {
 		t.Error(err)
@@ -218,7 +219,8 @@ func (w *world) lookups(t *testing.T) []func(context.Context) {
 	pods := w.Admin.CoreV1().Pods(w.namespace)
 	w.makeBoundClaim(t)
 	w.makeVolume(t)
-	w.Apply(t, strings.ReplaceAll(`
+	// Postern's cache has no variables of a PodPreset as large as this.
+	w.Apply(t, strings.NewReplacer("NAMESPACE", w.namespace, "LARGE", strings.Repeat("x", 9<<10)).Replace(`
 apiVersion: v1
 kind: ResourceQuota
 metadata: {name: counted, namespace: NAMESPACE}
@@ -233,7 +235,17 @@ apiVersion: settings.postern.dev/v1alpha1
 kind: PodPreset
 metadata: {name: conflict, namespace: NAMESPACE}
 spec: {selector: {matchLabels: {preset: conflict}}, env: [{name: A, value: preset}]}
-`, "NAMESPACE", w.namespace))
+---
+apiVersion: settings.postern.dev/v1alpha1
+kind: PodPreset
+metadata: {name: large, namespace: NAMESPACE}
+spec: {selector: {matchLabels: {preset: large}}, env: [{name: A, value: LARGE}]}
+---
+apiVersion: settings.k8s.io/v1alpha1
+kind: PodPreset
+metadata: {name: large-and-old, namespace: NAMESPACE}
+spec: {selector: {matchLabels: {preset: large}}, env: [{name: B, value: LARGE}]}
+`))
 	create := func(name string, change func(*corev1.PodSpec)) *corev1.Pod {
 		p := pod(name)
 		change(&p.Spec)
@@ -290,6 +302,11 @@ spec: {selector: {matchLabels: {preset: conflict}}, env: [{name: A, value: prese
 			return w.Admin.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(w.namespace).Resource("pods").Name("held").SubResource("eviction").
 				Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "held"}}).Do(ctx).Error()
 		}),
+		func(ctx context.Context) { // PodPreset
+			p := pod("try")
+			p.Labels = map[string]string{"preset": "large"}
+			_, _ = pods.Create(ctx, p, dryRun())
+		},
 		func(ctx context.Context) { // ResourceQuota counts, and PodPreset reports a conflict
 			p := pod("")
 			p.GenerateName, p.Labels = "counted-", map[string]string{"preset": "conflict"}
