@@ -84,8 +84,11 @@ func (a *Authority) use(ctx context.Context, ca *CA) error {
 	now := a.clock.Now()
 	a.remember(ca, now)
 	signer := a.choose(ca, now)
-	if signer.expired(now) {
+	switch {
+	case signer.expired(now):
 		return fmt.Errorf("the CA %s expired at %s", shortName(signer.cert), signer.cert.NotAfter.Format(time.RFC3339))
+	case signer.early(now):
+		return fmt.Errorf("the CA %s is not valid before %s", shortName(signer.cert), signer.cert.NotBefore.Format(time.RFC3339))
 	}
 	next := served{anchor: signer.cert, bundle: ca.bundle}
 	if !ca.publishes(signer.cert) {
@@ -113,7 +116,7 @@ func (a *Authority) use(ctx context.Context, ca *CA) error {
 // choose returns the CA to sign with. It is the signer of the stored CA, unless clients do not hold that signer yet
 // and hold another known CA.
 func (a *Authority) choose(ca *CA, now time.Time) *keyPair {
-	if a.trusts(ca.signer.cert, now) && !ca.signer.expired(now) {
+	if a.trusts(ca.signer.cert, now) && ca.signer.isValid(now) {
 		return ca.signer
 	}
 	candidates := slices.Clone(a.known)
@@ -121,11 +124,11 @@ func (a *Authority) choose(ca *CA, now time.Time) *keyPair {
 		candidates = append([]*keyPair{a.signed}, candidates...)
 	}
 	for _, p := range candidates {
-		if a.holds(p.cert) && !p.expired(now) {
+		if a.holds(p.cert) && p.isValid(now) {
 			return p
 		}
 	}
-	if a.signed != nil && !a.signed.expired(now) {
+	if a.signed != nil && a.signed.isValid(now) {
 		return a.signed
 	}
 	return ca.signer

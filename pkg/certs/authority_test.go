@@ -202,7 +202,10 @@ func TestStoreAwayKeepsServing(t *testing.T) {
 
 func TestClockSetBackRenews(t *testing.T) {
 	clock := newClock()
-	a := newAuthority(t, certs.NewDirStore(t.TempDir()), options(clock))
+	store := certs.NewDirStore(t.TempDir())
+	bundle := newAuthority(t, store, options(clock)).Bundle()
+	clock.Step(5 * day)
+	a := newAuthority(t, store, options(clock))
 	clock.SetTime(clock.Now().Add(-day))
 	if a.Ready() == nil {
 		t.Error("Ready is nil although the certificate is not valid yet")
@@ -210,6 +213,9 @@ func TestClockSetBackRenews(t *testing.T) {
 	run(t, a, clock)
 	clock.Step(time.Minute)
 	eventually(t, "the certificate is valid", func() bool { return a.Ready() == nil })
+	if diff := cmp.Diff(string(bundle), string(a.Bundle())); diff != "" {
+		t.Errorf("Bundle (-want +got):\n%s", diff)
+	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {

@@ -61,9 +61,15 @@ func selfSign(key crypto.Signer, notBefore, notAfter time.Time) (*keyPair, error
 	return &keyPair{cert: crt, key: key}, nil
 }
 
-// expired reports whether the CA has expired, so that no client accepts the certificates it signed. A CA that is not
-// valid yet does not count as expired: the local clock is probably wrong, and only the clock of the client matters.
+// expired reports whether the CA has expired, so that no client accepts the certificates it signed.
 func (p *keyPair) expired(now time.Time) bool { return !now.Before(p.cert.NotAfter) }
+
+// early reports whether the CA is not valid yet, so that no client accepts the certificates it signed. A process whose clock
+// was ahead by more than backdate made the CA, or the clock was set back.
+func (p *keyPair) early(now time.Time) bool { return now.Before(p.cert.NotBefore) }
+
+// isValid reports whether clients can accept the certificates that the CA signed.
+func (p *keyPair) isValid(now time.Time) bool { return !p.expired(now) && !p.early(now) }
 
 // issue signs a serving certificate with its own new key. The certificate expires with the CA at the latest, because
 // no client would accept it after that.

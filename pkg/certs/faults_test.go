@@ -116,13 +116,16 @@ func TestFaultsOfTheSecret(t *testing.T) {
 		// stuck is the readiness error of a single replica during the fault.
 		stuck string
 	}{
-		"nothing":                {func(*trial) {}, true, true, ""},
-		"deleted":                {func(x *trial) { x.secret = nil }, true, false, ""},
-		"emptied":                {func(x *trial) { x.damage(func(d map[string][]byte) { clear(d) }) }, true, false, ""},
-		"bundle truncated":       {truncate(bundleKey), true, false, ""},
-		"certificate truncated":  {truncate(certKey), true, false, ""},
-		"key truncated":          {truncate(keyKey), true, false, ""},
-		"another CA":             {func(x *trial) { x.damage(func(d map[string][]byte) { maps.Copy(d, otherCA(t, x.clock.Now())) }) }, false, false, ""},
+		"nothing":               {func(*trial) {}, true, true, ""},
+		"deleted":               {func(x *trial) { x.secret = nil }, true, false, ""},
+		"emptied":               {func(x *trial) { x.damage(func(d map[string][]byte) { clear(d) }) }, true, false, ""},
+		"bundle truncated":      {truncate(bundleKey), true, false, ""},
+		"certificate truncated": {truncate(certKey), true, false, ""},
+		"key truncated":         {truncate(keyKey), true, false, ""},
+		"another CA":            {func(x *trial) { x.damage(func(d map[string][]byte) { maps.Copy(d, otherCA(t, x.clock.Now())) }) }, false, false, ""},
+		"a CA of the future": {func(x *trial) {
+			x.damage(func(d map[string][]byte) { maps.Copy(d, otherCA(t, x.clock.Now().Add(365*24*time.Hour))) })
+		}, true, false, ""},
 		"read-only":              {func(x *trial) { x.readOnly = true }, true, true, ""},
 		"deleted, read-only":     {func(x *trial) { x.secret, x.readOnly = nil, true }, true, true, "making the CA"},
 		"truncated, read-only":   {func(x *trial) { truncate(keyKey)(x); x.readOnly = true }, true, true, "it could not be replaced"},
@@ -200,6 +203,49 @@ func TestUninstalledSecretStaysDeleted(t *testing.T) {
 }
 
 // TestExpired covers an installation that did not run for longer than the validity of the CA.
+// TestClockSetBack covers a CA that was made while all clocks, also that of the API server, were ahead.
+func TestClockSetBack(t *testing.T) {
+	x := newTrial(t, 2)
+	x.pass(6, 10*time.Second)
+	x.wantReady("At first")
+	const back = -30 * 24 * time.Hour
+	x.clock.SetTime(x.clock.Now().Add(back))
+	for _, r := range x.replicas {
+		r.clock.SetTime(r.clock.Now().Add(back))
+		if err := r.Ready(); err == nil {
+			t.Errorf("Replica %s is ready with a certificate that is not valid yet", r.name)
+		}
+		r.wasReady = false
+	}
+	x.pass(20, 10*time.Second)
+	x.wantReady("Afterwards")
+}
+
+// TestNextCAOfTheFuture covers a rotation that a process began whose clock is a year ahead.
+func TestNextCAOfTheFuture(t *testing.T) {
+	x := newTrial(t, 2)
+	x.pass(6, 10*time.Second)
+	before := x.signer(x.replicas[0])
+	next, err := newKeyPair(x.clock.Now().Add(365*24*time.Hour), 60*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := x.replicas[0].store.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.replicas[0].store.Update(t.Context(), ca.begin(next)); err != nil {
+		t.Fatal(err)
+	}
+	x.pass(20, 10*time.Second)
+	x.wantReady("Afterwards")
+	for _, r := range x.replicas {
+		if got := x.signer(r); got != before {
+			t.Errorf("Replica %s signs with %s, want %s", r.name, got, before)
+		}
+	}
+}
+
 func TestExpired(t *testing.T) {
 	x := newTrial(t, 2)
 	x.replicas = nil

@@ -15,8 +15,15 @@ func (a *Authority) load(ctx context.Context, now time.Time) (*CA, error) {
 	ca, err := a.store.Load(ctx)
 	var invalid *InvalidError
 	switch {
+	case err == nil && ca.signer.early(now):
+		from := ca.signer.cert.NotBefore.Format(time.RFC3339)
+		return a.whenInvalid(ctx, &InvalidError{Err: fmt.Errorf("the CA %s is not valid before %s", shortName(ca.signer.cert), from), version: ca.version}, now)
 	case err == nil:
 		a.lost = time.Time{}
+		if ca.next != nil && ca.next.early(now) {
+			ca = ca.clone()
+			ca.next = nil
+		}
 		return ca, nil
 	case errors.Is(err, ErrNoCA):
 		return a.whenMissing(ctx, err, now)
@@ -53,7 +60,7 @@ func (a *Authority) whenMissing(ctx context.Context, missing error, now time.Tim
 // whenInvalid writes back the CA that this replica holds. A starting replica waits for other replicas to do that. If
 // none does, it creates a new CA, which clients learn of before it is used.
 func (a *Authority) whenInvalid(ctx context.Context, invalid *InvalidError, now time.Time) (*CA, error) {
-	if a.ca != nil {
+	if a.ca != nil && !a.ca.signer.early(now) {
 		if !a.waited(now, a.options.interval()) {
 			return nil, invalid
 		}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -62,8 +63,8 @@ func (r *Registrar) waitForProbe(ctx context.Context, probe func(context.Context
 
 // Probe returns a func that calls Postern as the API server would: by the Service
 // or the URL, verified by the bundle. The API server resolves a Service by its
-// object, not by DNS. The probe does the same.
-func (d Deployment) Probe(client kubernetes.Interface, b Bundle) func(context.Context) error {
+// object, not by DNS. The probe does the same. The clock tells whether the certificate is valid.
+func (d Deployment) Probe(client kubernetes.Interface, b Bundle, now clock.PassiveClock) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
@@ -71,7 +72,7 @@ func (d Deployment) Probe(client kubernetes.Interface, b Bundle) func(context.Co
 		if err != nil {
 			return err
 		}
-		config := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
+		config := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12, Time: now.Now}
 		if pem := b.Bundle(); len(pem) > 0 {
 			config.RootCAs = x509.NewCertPool()
 			if !config.RootCAs.AppendCertsFromPEM(pem) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
 )
 
 func TestProbe(t *testing.T) {
@@ -54,7 +55,7 @@ func TestProbe(t *testing.T) {
 		{"no service", Deployment{Namespace: "ns", Service: "none", Port: int32(port)}, ours, true, "reading service ns/none"},
 	} {
 		ready = c.ready
-		err := c.deployment.Probe(fake.NewClientset(service("web")), c.bundle)(t.Context())
+		err := c.deployment.Probe(fake.NewClientset(service("web")), c.bundle, clock.RealClock{})(t.Context())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}

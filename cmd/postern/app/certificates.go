@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/registration"
@@ -44,7 +43,7 @@ func (p *process) authority(ctx context.Context) (certs.Source, error) {
 		return nil, err
 	}
 	o := certs.Options{
-		DNSNames: dns, IPs: ips, Clock: clock.RealClock{}, Metrics: certs.NewMetrics(p.registry), Notify: p.notices.tell,
+		DNSNames: dns, IPs: ips, Clock: p.cluster.time, Metrics: certs.NewMetrics(p.registry), Notify: p.notices.tell,
 		Validity: p.certificates.servingValidity, CAValidity: p.certificates.caValidity, Settle: p.certificates.settle,
 	}
 	if p.certDir == "" {

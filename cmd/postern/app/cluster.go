@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/pages"
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/servertime"
 )
 
 const (
@@ -32,6 +33,8 @@ type cluster struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
+	// time tells the time of the API server.
+	time *servertime.Clock
 }
 
 func newCluster(kubeconfig string) (*cluster, error) {
@@ -46,6 +49,12 @@ func newCluster(kubeconfig string) (*cluster, error) {
 func newClients(config *rest.Config) (*cluster, error) {
 	config.QPS = noLimit
 	config.UserAgent = "postern/" + posternVersion()
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	now := servertime.New()
+	config.Wrap(now.Transport(base))
 	config.Wrap(reads.Transport)
 	config.Wrap(pages.Transport)
 	dyn, err := dynamic.NewForConfig(config)
@@ -64,7 +73,7 @@ func newClients(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	return &cluster{client, dyn, meta}, nil
+	return &cluster{client, dyn, meta, now}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

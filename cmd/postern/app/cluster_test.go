@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,6 +47,40 @@ func TestClientsHoldWhatTheyRead(t *testing.T) {
 		if err := get(reads.NewContext(t.Context(), a)); err != nil || a.held == 0 {
 			t.Errorf("%s: %d bytes were held; the error is %v", name, a.held, err)
 		}
+	}
+}
+
+// TestCertificatesHaveTheTimeOfTheAPIServer covers a process whose clock is two days behind. Without a Secret, the certificate
+// is one that nobody trusts, with the times of any other.
+func TestCertificatesHaveTheTimeOfTheAPIServer(t *testing.T) {
+	const ahead = 48 * time.Hour
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+		if req.URL.Path != "/version" {
+			http.NotFound(w, req)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.37.1"}`))
+	}))
+	t.Cleanup(api.Close)
+	c, err := newClients(&rest.Config{Host: api.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reach(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	o := &options{webhookNamespace: "postern-system"}
+	o.certificates = certificateFlags{caValidity: 24 * time.Hour, servingValidity: time.Hour}
+	p := o.newProcess(c)
+	p.deployment.Service, p.deployment.Namespace = "postern", o.webhookNamespace
+	source, err := p.authority(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if off := source.NotAfter().Sub(time.Now().Add(ahead + time.Hour)); off.Abs() > time.Minute {
+		t.Errorf("The certificate expires at %v, %v later than it should", source.NotAfter(), off)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/cmd/postern/app/secure"
 	"github.com/postern-dev/postern/pkg/admissions"
@@ -103,7 +104,7 @@ func (o *options) check() error {
 	_, err = o.tlsConfig()
 	errs = append(errs, err)
 	if o.clientCA != "" {
-		_, err = secure.NewClientCA(o.clientCA, secure.ClientCAAge, klog.Logger{})
+		_, err = secure.NewClientCA(o.clientCA, secure.ClientCAAge, clock.RealClock{}, klog.Logger{})
 		errs = append(errs, err)
 	}
 	if len(o.clientNames) > 0 && o.clientCA == "" {

@@ -180,7 +180,7 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "postern-system", Name: "postern"}, Spec: corev1.ServiceSpec{ClusterIP: "127.0.0.1"}},
 	)
 	d := registration.Deployment{Namespace: "postern-system", Service: "postern", Port: 1}
-	if err := d.Probe(client, noBundle{})(ctx); err == nil {
+	if err := d.Probe(client, noBundle{}, clock.RealClock{})(ctx); err == nil {
 		t.Error("Got an answer of a Service behind which nothing is")
 	}
 	decide := func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return nil }

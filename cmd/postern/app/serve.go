@@ -13,7 +13,6 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/cmd/postern/app/secure"
 	"github.com/postern-dev/postern/internal/bodylog"
@@ -72,7 +71,7 @@ func (o *options) serve(ctx context.Context) error {
 		defer plain.Close()
 	}
 	if o.tlsCert != "" {
-		if p.certs, err = certs.NewFiles(ctx, o.tlsCert, o.tlsKey, o.caBundle, clock.RealClock{}); err != nil {
+		if p.certs, err = certs.NewFiles(ctx, o.tlsCert, o.tlsKey, o.caBundle, p.cluster.time); err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
 	}
@@ -130,7 +129,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	secureLimits, healthLimits := secure.LimitsFor(secure.OpenFiles(), p.maxConnections)
 	conns := secure.NewConnections(port, secureLimits, klog.FromContext(ctx))
 	p.measure(conns)
-	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, secure.Callers(p.router.Serves, p.router))), p.certs.GetCertificate)
+	srv, err := p.newServer(background, p.withMetrics(p.secureHandler(p.health, secure.Callers(p.router.Serves, p.router))), p.certs.GetCertificate, p.cluster.time)
 	if err != nil {
 		return err
 	}
@@ -218,6 +217,8 @@ func (p *process) measure(conns *secure.Connections) {
 	}
 	gauge("serving_certificate_expiry_timestamp_seconds", "When the serving certificate expires, in seconds since 1970.",
 		func() float64 { return float64(p.certs.NotAfter().Unix()) })
+	gauge("clock_offset_seconds", "The time of the API server minus the time of this machine, in seconds.",
+		func() float64 { return p.cluster.time.Offset().Seconds() })
 	gauge("webhook_timeout_seconds", "How long the API server waits for an answer, in seconds.",
 		func() float64 { return p.deployment.Timeout.Seconds() })
 	gauge("replicas_mixed", "1 if replicas of another version may get requests, so that plugins reconsider their denials, else 0.", func() float64 {

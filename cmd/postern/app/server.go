@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/cmd/postern/app/secure"
 )
@@ -37,14 +38,14 @@ func (o *options) listen(ctx context.Context) (port, plain net.Listener, err err
 }
 
 // newServer returns the server of the secure port.
-func (o *options) newServer(ctx context.Context, h http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (*http.Server, error) {
+func (o *options) newServer(ctx context.Context, h http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), now clock.PassiveClock) (*http.Server, error) {
 	config, err := o.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
 	config.GetCertificate = certificate
 	if o.clientCA != "" {
-		clients, err := secure.NewClientCA(o.clientCA, secure.ClientCAAge, klog.FromContext(ctx))
+		clients, err := secure.NewClientCA(o.clientCA, secure.ClientCAAge, now, klog.FromContext(ctx))
 		if err != nil {
 			return nil, err
 		}

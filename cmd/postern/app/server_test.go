@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/cmd/postern/app/secure"
 )
@@ -98,7 +99,7 @@ func listenTLS(t *testing.T, o *options, server *authority) string {
 func serveTLS(t *testing.T, o *options, server *authority, limits secure.Limits, webhooks http.Handler) *secure.Connections {
 	t.Helper()
 	serving := server.sign(t, x509.ExtKeyUsageServerAuth)
-	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil })
+	srv, err := o.newServer(t.Context(), o.secureHandler(&health{}, webhooks), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving, nil }, clock.RealClock{})
 	if err != nil {
 		t.Fatalf("Making the server: %v", err)
 	}
@@ -175,7 +176,7 @@ func TestClientNames(t *testing.T) {
 func TestClientCAIsReloaded(t *testing.T) {
 	before, after := newAuthority(t), newAuthority(t)
 	file := before.file(t)
-	ca, err := secure.NewClientCA(file, 0, klog.Logger{})
+	ca, err := secure.NewClientCA(file, 0, clock.RealClock{}, klog.Logger{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // ClientCAAge is how long the content of --client-ca-file is cached.
@@ -21,6 +22,7 @@ const ClientCAAge = 10 * time.Second
 type ClientCA struct {
 	file   string
 	age    time.Duration
+	clock  clock.PassiveClock
 	logger klog.Logger
 
 	mu   sync.Mutex
@@ -29,9 +31,10 @@ type ClientCA struct {
 	read time.Time
 }
 
-// NewClientCA reads the CA in a file. It reads the file again when its content is older than age.
-func NewClientCA(file string, age time.Duration, logger klog.Logger) (*ClientCA, error) {
-	c := &ClientCA{file: file, age: age, logger: logger}
+// NewClientCA reads the CA in a file. It reads the file again when its content is older than age. The clock tells whether the
+// certificate of a client is valid.
+func NewClientCA(file string, age time.Duration, now clock.PassiveClock, logger klog.Logger) (*ClientCA, error) {
+	c := &ClientCA{file: file, age: age, clock: now, logger: logger}
 	return c, c.load()
 }
 
@@ -79,7 +82,7 @@ func (c *ClientCA) Verify(state tls.ConnectionState) error {
 		intermediates.AddCert(cert)
 	}
 	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: c.current(), Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: c.current(), Intermediates: intermediates, CurrentTime: c.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err
 }
