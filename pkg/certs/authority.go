@@ -76,7 +76,11 @@ func (a *Authority) refresh(ctx context.Context) error {
 	if a.ca == nil {
 		return errors.Join(failure, a.makeshift(failure))
 	}
-	return errors.Join(failure, a.use(ctx, a.ca))
+	failure = errors.Join(failure, a.use(ctx, a.ca))
+	if a.served.Load() == nil {
+		return errors.Join(failure, a.makeshift(failure))
+	}
+	return failure
 }
 
 // use serves a certificate that the CA signed, and publishes the bundle of the CA.

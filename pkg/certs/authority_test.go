@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestCertificatesAreAsDesigned(t *testing.T) {
 		if bits := c.SerialNumber.BitLen(); bits < 64 || bits > 128 {
 			t.Errorf("The %s has a serial number of %d bits", name, bits)
 		}
-		if got, want := c.NotBefore, clock.Now().Add(-15*time.Minute); !got.Equal(want) {
+		if got, want := c.NotBefore, clock.Now().Add(-day); !got.Equal(want) {
 			t.Errorf("The %s is valid from %s, want %s", name, got, want)
 		}
 	}
@@ -206,7 +207,7 @@ func TestClockSetBackRenews(t *testing.T) {
 	bundle := newAuthority(t, store, options(clock)).Bundle()
 	clock.Step(5 * day)
 	a := newAuthority(t, store, options(clock))
-	clock.SetTime(clock.Now().Add(-day))
+	clock.SetTime(clock.Now().Add(-2 * day))
 	if a.Ready() == nil {
 		t.Error("Ready is nil although the certificate is not valid yet")
 	}
@@ -216,6 +217,38 @@ func TestClockSetBackRenews(t *testing.T) {
 	if diff := cmp.Diff(string(bundle), string(a.Bundle())); diff != "" {
 		t.Errorf("Bundle (-want +got):\n%s", diff)
 	}
+}
+
+// TestCAOfTheFuture covers a folder whose CA was made while the clock was ahead: a process that starts uses another CA at once.
+func TestCAOfTheFuture(t *testing.T) {
+	clock := newClock()
+	store := certs.NewDirStore(t.TempDir())
+	before := newAuthority(t, store, options(clock)).Bundle()
+	clock.SetTime(clock.Now().Add(-2 * day))
+	a := newAuthority(t, store, options(clock))
+	if err := errors.Join(a.Problem(), a.Ready()); err != nil {
+		t.Errorf("It is not ready: %v", err)
+	}
+	if string(a.Bundle()) == string(before) {
+		t.Error("It uses the CA that is not valid yet")
+	}
+}
+
+// TestExpiredCAThatCannotBeReplaced covers a process that starts with an expired CA and a store that refuses another one.
+func TestExpiredCAThatCannotBeReplaced(t *testing.T) {
+	clock := newClock()
+	store := &flaky{Store: certs.NewDirStore(t.TempDir())}
+	newAuthority(t, store, options(clock))
+	clock.Step(400 * day)
+	store.readOnly.Store(true)
+	a := newAuthority(t, store, options(clock))
+	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "forbidden") {
+		t.Errorf("Ready is %v, want the reason", err)
+	}
+	run(t, a, clock)
+	store.readOnly.Store(false)
+	clock.Step(time.Minute)
+	eventually(t, "it is ready", func() bool { return a.Ready() == nil })
 }
 
 func TestOptionsAreChecked(t *testing.T) {

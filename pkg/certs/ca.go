@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// backdate is the time by which the start of a certificate's validity precedes its signing. The clock of the
-	// signing replica may be five minutes ahead, and the clock of the client five minutes behind.
-	backdate = 15 * time.Minute
+	// backdate is the time by which the start of a certificate's validity precedes its signing. A replica signs by the time
+	// of one API server, and the clock of another one may be far behind. An early start costs nothing.
+	backdate = 24 * time.Hour
 
 	// pathKeyLabel separates path keys from other keys that may be derived from the key of a CA.
 	pathKeyLabel = "postern.dev/path-key"
@@ -65,7 +65,7 @@ func selfSign(key crypto.Signer, notBefore, notAfter time.Time) (*keyPair, error
 func (p *keyPair) expired(now time.Time) bool { return !now.Before(p.cert.NotAfter) }
 
 // early reports whether the CA is not valid yet, so that no client accepts the certificates it signed. A process whose clock
-// was ahead by more than backdate made the CA, or the clock was set back.
+// was ahead made the CA, or the clock was set back.
 func (p *keyPair) early(now time.Time) bool { return now.Before(p.cert.NotBefore) }
 
 // isValid reports whether clients can accept the certificates that the CA signed.

@@ -202,7 +202,6 @@ func TestUninstalledSecretStaysDeleted(t *testing.T) {
 	x.wantReady("After an uninstall")
 }
 
-// TestExpired covers an installation that did not run for longer than the validity of the CA.
 // TestClockSetBack covers a CA that was made while all clocks, also that of the API server, were ahead.
 func TestClockSetBack(t *testing.T) {
 	x := newTrial(t, 2)
@@ -221,7 +220,8 @@ func TestClockSetBack(t *testing.T) {
 	x.wantReady("Afterwards")
 }
 
-// TestNextCAOfTheFuture covers a rotation that a process began whose clock is a year ahead.
+// TestNextCAOfTheFuture covers a rotation that a process began whose clock is a year ahead. The replicas finish it with a CA of
+// their own.
 func TestNextCAOfTheFuture(t *testing.T) {
 	x := newTrial(t, 2)
 	x.pass(6, 10*time.Second)
@@ -240,12 +240,25 @@ func TestNextCAOfTheFuture(t *testing.T) {
 	x.pass(20, 10*time.Second)
 	x.wantReady("Afterwards")
 	for _, r := range x.replicas {
-		if got := x.signer(r); got != before {
-			t.Errorf("Replica %s signs with %s, want %s", r.name, got, before)
+		if got := x.signer(r); got == before || got == shortName(next.cert) {
+			t.Errorf("Replica %s signs with %s, want another CA", r.name, got)
 		}
+	}
+	ca, err = x.replicas[0].store.Load(t.Context())
+	if err != nil || ca.publishes(next.cert) || ca.next != nil {
+		t.Errorf("The CA of the future is still there: %v, %+v", err, ca.rotation())
 	}
 }
 
+// TestRenewalOfShortCA covers a CA of an earlier version that is shorter than backdate.
+func TestRenewalOfShortCA(t *testing.T) {
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if got, want := renewal(from, from.Add(3*time.Hour)), from.Add(2*time.Hour); !got.Equal(want) {
+		t.Errorf("The renewal is at %v, want %v", got, want)
+	}
+}
+
+// TestExpired covers an installation that did not run for longer than the validity of the CA.
 func TestExpired(t *testing.T) {
 	x := newTrial(t, 2)
 	x.replicas = nil

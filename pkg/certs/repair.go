@@ -17,13 +17,9 @@ func (a *Authority) load(ctx context.Context, now time.Time) (*CA, error) {
 	switch {
 	case err == nil && ca.signer.early(now):
 		from := ca.signer.cert.NotBefore.Format(time.RFC3339)
-		return a.whenInvalid(ctx, &InvalidError{Err: fmt.Errorf("the CA %s is not valid before %s", shortName(ca.signer.cert), from), version: ca.version}, now)
+		return a.whenInvalid(ctx, &InvalidError{Err: fmt.Errorf("the CA %s is not valid before %s", shortName(ca.signer.cert), from), version: ca.version, isEarly: true}, now)
 	case err == nil:
 		a.lost = time.Time{}
-		if ca.next != nil && ca.next.early(now) {
-			ca = ca.clone()
-			ca.next = nil
-		}
 		return ca, nil
 	case errors.Is(err, ErrNoCA):
 		return a.whenMissing(ctx, err, now)
@@ -58,7 +54,8 @@ func (a *Authority) whenMissing(ctx context.Context, missing error, now time.Tim
 }
 
 // whenInvalid writes back the CA that this replica holds. A starting replica waits for other replicas to do that. If
-// none does, it creates a new CA, which clients learn of before it is used.
+// none does, it creates a new CA, which clients learn of before it is used. An intact CA that nobody has registered, and that
+// is not valid yet, is replaced at once.
 func (a *Authority) whenInvalid(ctx context.Context, invalid *InvalidError, now time.Time) (*CA, error) {
 	if a.ca != nil && !a.ca.signer.early(now) {
 		if !a.waited(now, a.options.interval()) {
@@ -72,7 +69,7 @@ func (a *Authority) whenInvalid(ctx context.Context, invalid *InvalidError, now 
 		}
 		return a.repaired(ctx, ca, reasonInvalid, invalid), nil
 	}
-	if !a.waited(now, a.patience()) {
+	if (!invalid.isEarly || !a.unsigned()) && !a.waited(now, a.patience()) {
 		return nil, fmt.Errorf("loading the CA: %w; waiting for a replica that holds it to repair it", invalid)
 	}
 	signer, err := newKeyPair(now, a.options.CAValidity)

@@ -92,10 +92,10 @@ func (a *Authority) nextStep(ca *CA, now time.Time) (*step, error) {
 		}
 		return &step{"superseded", "The CA expired, another one signs at once", ca.supersede(signer), []any{"ca", shortName(signer.cert)}}, nil
 	}
-	if ca.next != nil {
+	if ca.next != nil && !ca.next.early(now) {
 		return a.promotion(ca, now)
 	}
-	if !ca.requested && now.Before(renewal(ca.signer.cert.NotBefore, ca.signer.cert.NotAfter)) {
+	if ca.next == nil && !ca.requested && now.Before(renewal(ca.signer.cert.NotBefore, ca.signer.cert.NotAfter)) {
 		return nil, nil
 	}
 	next, err := newKeyPair(now, a.options.CAValidity)
@@ -141,8 +141,12 @@ func (a *Authority) overlap() time.Duration {
 	return a.options.Validity + min(clockSkew, a.options.Validity)
 }
 
-// renewal returns the time at which two thirds of a certificate's life are over.
+// renewal returns the time at which two thirds of a certificate's life are over. A CA that an earlier version made, or
+// somebody else, may be shorter than backdate.
 func renewal(notBefore, notAfter time.Time) time.Time {
 	issued := notBefore.Add(backdate)
+	if !issued.Before(notAfter) {
+		issued = notBefore
+	}
 	return issued.Add(notAfter.Sub(issued) * 2 / 3)
 }

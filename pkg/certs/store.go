@@ -21,6 +21,8 @@ type InvalidError struct {
 	Err error
 
 	version string
+	// isEarly is true if the CA is complete, and not valid yet.
+	isEarly bool
 }
 
 // Error implements error.
@@ -96,9 +98,12 @@ func (ca *CA) find(name string) *x509.Certificate {
 
 func (ca *CA) publishes(crt *x509.Certificate) bool { return slices.ContainsFunc(ca.bundle, crt.Equal) }
 
-// begin adds a CA that will sign later.
+// begin adds a CA that will sign later. It replaces the next CA, if there is one that is not valid yet.
 func (ca *CA) begin(next *keyPair) *CA {
 	out := ca.clone()
+	if ca.next != nil {
+		out.bundle = slices.DeleteFunc(out.bundle, ca.next.cert.Equal)
+	}
 	out.next, out.requested = next, false
 	out.bundle = append(out.bundle, next.cert)
 	return out
