@@ -82,7 +82,11 @@ func (r *Registrar) desired(owner *metav1.OwnerReference, own claim) (map[config
 
 // endpoint returns where and with which bundle the API server calls Postern now.
 func (r *Registrar) endpoint() endpoint {
-	return endpoint{prefix: prefix(r.bundle.PathKeys()), bundle: r.bundle.Bundle()}
+	at := endpoint{bundle: r.bundle.Bundle()}
+	if s := first(r.segments.Accepted()); s != "" {
+		at.prefix = "/" + s
+	}
+	return at
 }
 
 // owned returns a configuration with the owner, which may be nil.
@@ -138,8 +142,8 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 	exists, covered := have != nil, false
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
-		if seen := r.registeredKey; seen != "" && seen == prefix(r.bundle.PathKeys()) {
-			keepSegments(want.Object, have.Object, r.bundle.PathKeys())
+		if accepted := r.segments.Accepted(); len(accepted) > 0 && accepted[0] == r.registeredSegment {
+			keepSegments(want.Object, have.Object, accepted)
 		}
 		if covered = covers(have.Object, want.Object); covered && len(leftovers(want, have)) == 0 {
 			r.repairs.seen(key, want)

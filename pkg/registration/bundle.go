@@ -12,21 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// Bundle holds the CA bundle by which the API server verifies Postern, and the keys of the webhook paths.
+// Bundle holds the CA bundle by which the API server verifies Postern.
 type Bundle interface {
 	// Bundle returns the bundle in PEM. It is empty if the API server verifies Postern by the CAs of its system.
 	Bundle() []byte
-	// PathKeys returns the keys of the segments before the registered paths. Postern registers the first key and
-	// accepts all of them. The list may be empty.
-	PathKeys() [][]byte
 	// ValidFor reports whether the serving certificate is valid for a name of the server. It returns an error if there is no
 	// certificate.
 	ValidFor(host string) (bool, error)
-	// Changed returns a channel that is closed when the bundle or the keys have changed.
+	// Changed returns a channel that is closed when the bundle, or a key of the paths that belongs to it, has changed.
 	Changed() <-chan struct{}
 	// Held takes the caBundle of every registered webhook that calls Postern, or an empty list if nothing is
 	// registered. The registrar calls Held after each look at the configurations. Held returns the CAs that a
@@ -34,9 +30,10 @@ type Bundle interface {
 	Held(registered [][]byte) (missing []byte)
 }
 
-// hold passes the registered bundles to the Bundle and returns the CAs that they lack.
-func (r *Registrar) hold(stores map[string]cache.Store) (missing []byte) {
-	return r.bundle.Held(r.deployment.heldBundles(configurations(stores)))
+// hold passes what is registered to the Bundle and to the segments, and returns the CAs that the registered bundles lack.
+func (r *Registrar) hold(configs []*unstructured.Unstructured) (missing []byte) {
+	r.segments.Registered(r.deployment.registeredSegments(configs...))
+	return r.bundle.Held(r.deployment.heldBundles(configs))
 }
 
 // heldBundles returns the distinct bundles of the webhooks that call Postern. A foreign webhook with the Postern
@@ -96,7 +93,7 @@ func (r *Registrar) introduce(ctx context.Context) error {
 	if err := v.refusal(own); err != nil {
 		return err
 	}
-	missing := r.bundle.Held(r.deployment.heldBundles(all(byKind)))
+	missing := r.hold(all(byKind))
 	if len(missing) == 0 {
 		return nil
 	}
@@ -113,7 +110,7 @@ func (r *Registrar) introduce(ctx context.Context) error {
 			patched = append(patched, now)
 		}
 	}
-	r.bundle.Held(r.deployment.heldBundles(patched))
+	r.hold(patched)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -182,16 +183,16 @@ func TestCanaryHidesTheSegment(t *testing.T) {
 	r := newRegistrar(t, c, nil)
 	key := []byte("key")
 	r.bundle.(*bundle).keys = [][]byte{key}
-	segment := router.Segment(key)
+	secret := segment.Of(key)
 	c.answering(t, func(webhook string, _ *unstructured.Unstructured) error {
 		w := asMap(webhookList(c.registered(t, validatingKind, canaryName).Object)[0])
-		if !strings.Contains(calledPath(w), segment) {
+		if !strings.Contains(calledPath(w), secret) {
 			t.Errorf("Got the path %s, want it to have the segment", calledPath(w))
 		}
 		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: Post %q: dial tcp: i/o timeout", webhook, "https://postern-canary.postern-system.svc:443"+calledPath(w)+"?timeout=1s"))
 	})
 	err := r.Called(t.Context())
-	if err == nil || strings.Contains(err.Error(), segment) || strings.Contains(err.Error(), "ournonce") || !strings.Contains(err.Error(), ":443/…/validate?timeout=1s") {
+	if err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "ournonce") || !strings.Contains(err.Error(), ":443/…/validate?timeout=1s") {
 		t.Errorf("Got %v, want the error of the call without the segment", err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -221,7 +222,7 @@ func (b *bundle) Bundle() []byte {
 	return b.data
 }
 
-func (b *bundle) PathKeys() [][]byte {
+func (b *bundle) pathKeys() [][]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.keys
@@ -313,7 +314,8 @@ func newRegistrar(t *testing.T, c *cluster, change func(*Deployment, *router.Adm
 		t.Fatal(err)
 	}
 	fleet := NewFleet(c, FleetOptions{Namespace: "postern-system", Name: "us", Digest: digest})
-	r := NewRegistrar(c, d, []router.AdmissionService{s}, newBundle("ca"), fleet, nil)
+	b := newBundle("ca")
+	r := NewRegistrar(c, d, []router.AdmissionService{s}, b, segment.New(b.pathKeys), fleet, nil)
 	r.reached, r.noticeTime, r.CanaryPath = true, 0, "/canary/ournonce"
 	r.joined.Store(true)
 	return r

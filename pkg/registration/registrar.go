@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -59,6 +60,7 @@ type Registrar struct {
 	deployment Deployment
 	services   []router.AdmissionService
 	bundle     Bundle
+	segments   *segment.Set
 	fleet      *Fleet
 	fence      *fence
 	metrics    *Metrics
@@ -104,10 +106,9 @@ type Registrar struct {
 	}
 	// settled is true if a sync found every configuration as desired.
 	settled bool
-	// registeredKey is the path prefix that this replica last saw registered. The
-	// prefix was one of its own, so the replica leaves the prefixes of other
-	// replicas alone.
-	registeredKey string
+	// registeredSegment is the segment to register that this replica last saw registered. It
+	// leaves the accepted segments alone that other replicas register then.
+	registeredSegment string
 	// surplus holds the CAs that stay registered for a while.
 	surplus surplus
 	// lastCanary is the resource version of the canaries' configuration at the last sync, and canarySince when it was first seen.
@@ -125,9 +126,9 @@ type Registrar struct {
 
 // NewRegistrar returns a registrar for the services. It does nothing before
 // Prepare and Run.
-func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, fleet *Fleet, m *Metrics) *Registrar {
+func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, s *segment.Set, fleet *Fleet, m *Metrics) *Registrar {
 	r := &Registrar{
-		client: client, deployment: d, services: services, bundle: b, fleet: fleet, metrics: m,
+		client: client, deployment: d, services: services, bundle: b, segments: s, fleet: fleet, metrics: m,
 		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, failed: map[string]int{}, noticeTime: noticeTime,
 	}
 	r.canary = &canary{registrar: r}
@@ -235,6 +236,7 @@ func (r *Registrar) survey(ctx context.Context) (map[string][]*unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
+	r.segments.Registered(r.deployment.registeredSegments(all(configs)...))
 	own := r.fleet.claim()
 	v, err := r.fence.look(ctx, own, all(configs))
 	if err != nil {
@@ -312,7 +314,12 @@ func (r *Registrar) watch(ctx context.Context, gvr schema.GroupVersionResource, 
 	})
 	if err == nil {
 		// This handler does not wait for the end of a sync.
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		see := func(obj any) {
+			if u, ok := obj.(*unstructured.Unstructured); ok {
+				r.segments.Saw(r.deployment.registeredSegments(u))
+			}
+		}
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) }, DeleteFunc: func(obj any) {
 			if u, ok := last(obj).(*unstructured.Unstructured); ok {
 				r.noticeRemoval(u)
 			}
@@ -344,7 +351,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 	after := func(d time.Duration) { wait, fixed = time.After(d), true }
 	// Get the channels before sync reads what they tell of. Then no change between
 	// the two is missed.
-	changed, others := r.bundle.Changed(), r.fleet.Changed()
+	changed, moved, others := r.bundle.Changed(), r.segments.Changed(), r.fleet.Changed()
 	for {
 		select {
 		case <-ctx.Done():
@@ -360,6 +367,9 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 			log.Info("The CA bundle changed, registering again")
 			changed = r.bundle.Changed()
 			after(0)
+		case <-moved:
+			moved = r.segments.Changed()
+			after(0)
 		case <-others:
 			others = r.fleet.Changed()
 			after(0)
@@ -374,7 +384,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 				after(0)
 			}
 		case <-wait:
-			wait, changed, others = nil, r.bundle.Changed(), r.fleet.Changed()
+			wait, changed, moved, others = nil, r.bundle.Changed(), r.segments.Changed(), r.fleet.Changed()
 			if again := r.attempt(ctx, stores); again > 0 {
 				wait = time.After(again)
 			}
@@ -421,7 +431,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.tell()
-	missing := r.hold(stores)
+	missing := r.hold(configurations(stores))
 	owner, refusal, err := r.standing(ctx)
 	if err != nil {
 		r.startAgain()
@@ -506,7 +516,7 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 	}
 	r.surplus.prune(r.bundle.Bundle(), stores)
 	if r.settled {
-		r.registeredKey = prefix(r.bundle.PathKeys())
+		r.registeredSegment = first(r.segments.Accepted())
 	}
 	later := r.reportNarrowed(ctx, desired, stores)
 	if err == nil && !conflict || r.failures >= maxTries {

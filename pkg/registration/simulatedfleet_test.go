@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/segment"
 )
 
 // replica is a pod of the Deployment with the process in it, if one runs.
@@ -64,7 +66,8 @@ func (w *world) boot(p *replica) {
 		after:  func() error { return w.afterWrite(ctx, p) },
 	}
 	fleet := NewFleet(client, FleetOptions{Namespace: "postern-system", Pod: p.pod, Digest: p.release.digest})
-	r := NewRegistrar(client, p.release.deployment, p.release.strict, newBundle("ca"), fleet, nil)
+	b := newBundle("ca")
+	r := NewRegistrar(client, p.release.deployment, p.release.strict, b, segment.New(b.pathKeys), fleet, nil)
 	r.noticeTime, r.CanaryPath = 0, "/canary/"+p.pod
 	r.client = client.answeredBy(canaryAnswer(!p.release.unreachable, r.canary.webhook()))
 	*p = replica{

@@ -11,8 +11,7 @@ import (
 
 // TestCanary checks that a router answers its own canary, and has the API server try the next replica for those of others.
 func TestCanary(t *testing.T) {
-	keys := [][]byte{{1}}
-	r, err := router.New(nil, nil, router.WithPathKeys(func() [][]byte { return keys }))
+	r, err := router.New(nil, nil, router.WithSegments(func() []string { return []string{"secret"} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +22,7 @@ func TestCanary(t *testing.T) {
 	if r.CanaryPath() == other.CanaryPath() || len(r.CanaryPath()) < len("/canary/")+20 {
 		t.Errorf("Got the paths %s and %s, want one for each router", r.CanaryPath(), other.CanaryPath())
 	}
-	segment := "/" + router.Segment(keys[0])
+	segment := "/secret"
 	for _, tt := range []struct {
 		path     string
 		code     int

@@ -25,9 +25,9 @@ type Router struct {
 	// canary is the path of the canary, see CanaryPath.
 	canary  string
 	metrics *Metrics
-	// keys returns the keys of the path segments, see WithPathKeys.
-	keys   func() [][]byte
-	limits Limits
+	// segments returns the accepted segments of the paths, see WithSegments.
+	segments func() []string
+	limits   Limits
 	// timeout is the registered time-out, see WithTimeout.
 	timeout time.Duration
 	// namespace is Postern's own, see WithNamespace.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/internal/conditions"
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/registration"
 	"github.com/postern-dev/postern/pkg/router"
@@ -76,7 +77,6 @@ func TestExclusions(t *testing.T) {
 type bundle struct{}
 
 func (bundle) Bundle() []byte                { return []byte("CA") }
-func (bundle) PathKeys() [][]byte            { return nil }
 func (bundle) ValidFor(string) (bool, error) { return true, nil }
 func (bundle) Changed() <-chan struct{}      { return nil }
 func (bundle) Held([][]byte) []byte          { return nil }
@@ -110,7 +110,7 @@ func everything(t *testing.T) *admissionregistrationv1.ValidatingWebhook {
 	}
 	deployment := registration.Deployment{Namespace: "postern-system", URL: "https://127.0.0.1", ExemptNamespaces: []string{"kube-system"}}
 	fleet := registration.NewFleet(client, registration.FleetOptions{Namespace: "postern-system", Name: "test"})
-	r := registration.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
+	r := registration.NewRegistrar(client, deployment, []router.AdmissionService{service}, bundle{}, segment.New(func() [][]byte { return nil }), fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	go func() { _ = r.Run(ctx, func(context.Context) error { return nil }) }()

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/certs"
@@ -43,8 +44,10 @@ type process struct {
 	registrar  *registration.Registrar
 	notices    notices
 	certs      certs.Source
-	// sharedKey is the key of the path if certs has no key.
-	sharedKey []byte
+	// segments are those of the registered paths.
+	segments *segment.Set
+	// sharedKey is the key of the segment if certs has no key.
+	sharedKey *segment.Shared
 
 	enabled, warnings []string
 	// apiServer has the names in --api-server-plugins.
@@ -84,6 +87,7 @@ func (o *options) prepare() (*process, error) {
 		return nil, err
 	}
 	p := o.newProcess(c)
+	p.segments = segment.New(p.pathKeys)
 	p.deployment, p.enabled, p.warnings = d, enabled, append(warnings, more...)
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := p.makeServices(enabled, configs); err != nil {
@@ -93,7 +97,7 @@ func (o *options) prepare() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := []router.Option{router.WithLimits(limits), router.WithTimeout(d.Timeout), router.WithNamespace(d.Namespace), router.WithPathKeys(p.pathKeys)}
+	options := []router.Option{router.WithLimits(limits), router.WithTimeout(d.Timeout), router.WithNamespace(d.Namespace), router.WithSegments(p.segments.Accepted)}
 	if p.router, err = router.New(p.services, router.NewMetrics(p.registry), options...); err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
@@ -135,7 +136,6 @@ func keepCA(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:rev
 type noBundle struct{}
 
 func (noBundle) Bundle() []byte                { return nil }
-func (noBundle) PathKeys() [][]byte            { return nil }
 func (noBundle) ValidFor(string) (bool, error) { return true, nil }
 func (noBundle) Changed() <-chan struct{}      { return nil }
 func (noBundle) Held([][]byte) []byte          { return nil }
@@ -193,7 +193,7 @@ func register(t *testing.T, ctx context.Context, used map[use]bool) { //nolint:r
 	}
 	missing := router.AdmissionService{Path: "/missing", Mutate: decide, MutatingConfig: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "postern-nodes"}}}
 	fleet := registration.NewFleet(dyn, registration.FleetOptions{Namespace: "postern-system", Pod: "postern-1"})
-	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service, missing}, noBundle{}, fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
+	r := registration.NewRegistrar(dyn, d, []router.AdmissionService{service, missing}, noBundle{}, segment.New(func() [][]byte { return nil }), fleet, registration.NewMetrics(metrics.NewKubeRegistry()))
 	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		err := r.Prepare(ctx)
 		if err == nil {

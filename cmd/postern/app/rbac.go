@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/registration"
@@ -111,7 +112,7 @@ func (o *options) localGrants(d registration.Deployment) []grant {
 	case o.tlsCert == "" && o.certDir == "":
 		grants = secret("The Secret holds the CA.", secretName, "get", "update")
 	case o.tlsCert != "" && o.clientCA == "":
-		grants = secret("The Secret holds the key of the webhooks' path.", pathSecret, "get")
+		grants = secret("The Secret holds the key of the webhooks' path.", segment.SecretName, "get")
 	}
 	if d.URL == "" {
 		service := access.To("", "services", "get")

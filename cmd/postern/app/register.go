@@ -119,7 +119,7 @@ func (p *process) prepareRegistration(ctx context.Context, fleet *registration.F
 // probe returns a func that finds out whether the API server can call this Postern. Only the API server itself can
 // tell. Behind a URL, Postern calls itself: nothing is known of the network between the API server and the URL.
 func (p *process) probe() func(context.Context) error {
-	self := p.deployment.Probe(p.cluster.client, bundle{p.certs, p.pathKeys}, p.cluster.time)
+	self := p.deployment.Probe(p.cluster.client, bundle{p.certs}, p.cluster.time)
 	if p.deployment.URL != "" {
 		return self
 	}

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/registration"
 )
 
@@ -26,7 +27,7 @@ func TestAReplicaThatDoesNotBecomeReadySaysWhy(t *testing.T) {
 		dyn := dynamicfake.NewSimpleDynamicClient(scheme.Scheme)
 		dyn.PrependReactor("list", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, why })
 		fleet := registration.NewFleet(dyn, registration.FleetOptions{Namespace: "postern-system", Name: "postern-1"})
-		p := &process{registrar: registration.NewRegistrar(dyn, registration.Deployment{Namespace: "postern-system"}, nil, noBundle{}, fleet, nil)}
+		p := &process{registrar: registration.NewRegistrar(dyn, registration.Deployment{Namespace: "postern-system"}, nil, noBundle{}, segment.New(func() [][]byte { return nil }), fleet, nil)}
 		prepared, events := newFlagged(errors.New("not yet")), record.NewFakeRecorder(100)
 		check := func(when, ready string, told ...string) {
 			t.Helper()

@@ -106,7 +106,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer stop()
-	failed := make(chan error, 6) // One for each task.
+	failed := make(chan error, 7) // One for each task.
 	start := func(f func(context.Context) error) {
 		tasks.Go(func() {
 			if err := f(background); err != nil {
@@ -120,7 +120,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	if err != nil {
 		return err
 	}
-	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs, p.pathKeys}, fleet, registration.NewMetrics(p.registry))
+	p.registrar = registration.NewRegistrar(p.cluster.dynamic, p.deployment, p.services, bundle{p.certs}, p.segments, fleet, registration.NewMetrics(p.registry))
 	p.registrar.Notify, p.registrar.CanaryPath = p.notices.tell, p.router.CanaryPath()
 	p.health = &health{
 		checks: []check{{"certificates", p.certs.Ready}, {"informers", func() error { return p.custom.explain(synced.ready()) }}, {"registration", func() error { return errors.Join(prepared.ready(), p.registrar.KeptOut()) }}},
@@ -137,6 +137,9 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	p.custom.Start(background.Done())
 	p.optional.Start(background.Done())
 	start(func(ctx context.Context) error { return p.certs.Run(bodylog.Without(ctx)) })
+	if p.sharedKey != nil {
+		start(p.sharedKey.Run)
+	}
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, fleet, synced, prepared) })
 	start(func(context.Context) error {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/certs"
 	"github.com/postern-dev/postern/pkg/registration"
 )
@@ -58,7 +59,7 @@ func newUninstall() *cobra.Command {
 
 // deleteSecrets deletes the Secrets of the CA and of the webhooks' path, and writes which of them existed.
 func (c *cluster) deleteSecrets(ctx context.Context, namespace string, out io.Writer) error {
-	for _, name := range []string{secretName, pathSecret} {
+	for _, name := range []string{secretName, segment.SecretName} {
 		existed, err := certs.NewSecretStore(c.client, namespace, name).Delete(ctx)
 		if err != nil {
 			return err

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/postern-dev/postern/internal/segment"
 )
 
 // TestDeleteSecrets checks that the uninstall command names only Secrets that existed.
@@ -21,7 +23,7 @@ func TestDeleteSecrets(t *testing.T) {
 	}{
 		"none":     {nil, ""},
 		"the CA":   {[]*corev1.Secret{secret(secretName)}, "secret/postern-ca deleted from namespace postern-system\n"},
-		"the path": {[]*corev1.Secret{secret(pathSecret)}, "secret/" + pathSecret + " deleted from namespace postern-system\n"},
+		"the path": {[]*corev1.Secret{secret(segment.SecretName)}, "secret/" + segment.SecretName + " deleted from namespace postern-system\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset()
