@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/router"
@@ -197,7 +198,7 @@ func share(t *testing.T, c *cluster, secrets kubernetes.Interface) *sharing {
 	key = segment.Share(secrets.CoreV1().Secrets("postern-system"), "postern-system", r.segments)
 	r.reached = false
 	p := &sharing{Registrar: r}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	var tasks sync.WaitGroup
 	p.end = func() {
 		p.ready.Store(false)

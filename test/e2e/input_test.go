@@ -74,7 +74,7 @@ func TestBadInput(t *testing.T) {
 	for protocol, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		client := clientOf(t, c, http2)
 		for name, in := range inputs() {
-			in.path = segment(t, c) + in.path
+			in.path = registeredSegment(t, c) + in.path
 			t.Run(protocol+"/"+name, func(t *testing.T) {
 				code, major, answer := send(t, client, p, in)
 				if code != in.code || !strings.Contains(answer, in.answer) {
@@ -102,8 +102,8 @@ func TestBadInput(t *testing.T) {
 	good(t, c, p)
 }
 
-// segment returns the path segment that precedes the paths of the registered webhooks.
-func segment(t *testing.T, c *e2e.Cluster) string {
+// registeredSegment returns the path segment that precedes the paths of the registered webhooks.
+func registeredSegment(t *testing.T, c *e2e.Cluster) string {
 	t.Helper()
 	var config struct {
 		Webhooks []struct{ ClientConfig struct{ URL string } }
@@ -157,7 +157,7 @@ func send(t *testing.T, client *http.Client, p *e2e.Postern, in input) (code, ma
 func flood(t *testing.T, c *e2e.Cluster, p *e2e.Postern) {
 	t.Helper()
 	var senders sync.WaitGroup
-	target := p.URL() + segment(t, c) + "/pods/validate"
+	target := p.URL() + registeredSegment(t, c) + "/pods/validate"
 	for range 4 {
 		client := clientOf(t, c, false)
 		senders.Go(func() {
@@ -182,7 +182,7 @@ func flood(t *testing.T, c *e2e.Cluster, p *e2e.Postern) {
 // good sends a valid review.
 func good(t *testing.T, c *e2e.Cluster, p *e2e.Postern) {
 	t.Helper()
-	code, _, answer := send(t, clientOf(t, c, true), p, input{method: http.MethodPost, path: segment(t, c) + "/pods/mutate?timeout=10s", contentType: jsonType, body: review})
+	code, _, answer := send(t, clientOf(t, c, true), p, input{method: http.MethodPost, path: registeredSegment(t, c) + "/pods/mutate?timeout=10s", contentType: jsonType, body: review})
 	var got admissionv1.AdmissionReview
 	if err := json.Unmarshal([]byte(answer), &got); err != nil || code != http.StatusOK || got.Response == nil {
 		t.Fatalf("The answer to a review is %d %q, %v", code, answer, err)
