@@ -28,16 +28,19 @@ const namespace = "postern-system"
 // trial is a cluster with replicas that share a key.
 type trial struct {
 	client *fake.Clientset
-	ctx    context.Context
 	log    bytes.Buffer
 	events []string
 }
 
 func newTrial(t *testing.T) *trial {
 	t.Helper()
-	x := &trial{client: fake.NewClientset()}
-	x.ctx = klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&x.log))))
-	return x
+	return &trial{client: fake.NewClientset()}
+}
+
+// context returns a context with the log.
+func (x *trial) context(t *testing.T) context.Context {
+	t.Helper()
+	return klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&x.log))))
 }
 
 // start starts a replica that finds segments registered, and runs it until the test ends.
@@ -47,11 +50,11 @@ func (x *trial) start(t *testing.T, registered ...string) (*segment.Set, *segmen
 	set := segment.New(func() [][]byte { return shared.Keys() })
 	shared = segment.Share(x.client.CoreV1().Secrets(namespace), namespace, set)
 	shared.Notify = func(eventType, reason, message string) { x.events = append(x.events, eventType+" "+reason+" "+message) }
-	if err := shared.Start(x.ctx); err != nil {
+	if err := shared.Start(x.context(t)); err != nil {
 		t.Fatalf("Starting: %v", err)
 	}
 	set.Registered(registered)
-	ctx, cancel := context.WithCancel(x.ctx)
+	ctx, cancel := context.WithCancel(x.context(t))
 	done := make(chan error, 1)
 	go func() { done <- shared.Run(ctx) }()
 	t.Cleanup(func() {
@@ -303,7 +306,7 @@ func TestBadKeys(t *testing.T) {
 		s, shared := x.start(t, one)
 		x.put(t, oneKey[1:])
 		want := "secret postern-system/postern-path: key has less than 32 bytes: delete the Secret"
-		if err := shared.Start(x.ctx); err == nil || err.Error() != want {
+		if err := shared.Start(x.context(t)); err == nil || err.Error() != want {
 			t.Errorf("Got %v at the start, want %s", err, want)
 		}
 		pass(time.Minute)
@@ -314,7 +317,7 @@ func TestBadKeys(t *testing.T) {
 		x.client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewInternalError(errors.New("away"))
 		})
-		if err := shared.Start(x.ctx); err == nil || !strings.Contains(err.Error(), "away") {
+		if err := shared.Start(x.context(t)); err == nil || !strings.Contains(err.Error(), "away") {
 			t.Errorf("Got %v at the start, want the error of the API server", err)
 		}
 		pass(time.Minute)
