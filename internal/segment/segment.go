@@ -1,11 +1,12 @@
 // Package segment keeps the secret segment before the registered paths, /<segment>/pods/mutate: which one to register, and
-// which ones to accept.
+// which ones to accept. The segment of paths without one is "".
 package segment
 
 import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -17,9 +18,10 @@ const (
 	digestBytes = 16
 	// settleTime is how long the replicas may take to read a key that is new in the Secret.
 	settleTime = 3 * readInterval
-	// keepTime is how long a segment that is not registered any more is accepted, and maxKept the number of these segments. An API
-	// server learns of another path in less than a second if it is healthy.
-	keepTime = 5 * time.Minute
+	// keepTime is how long a segment that is not registered any more is accepted, and maxKept the number of these segments. It is
+	// longer than the time between two looks at what is registered, which is 5 min if no event is missed. It is also how long a
+	// registered segment that is of no own key is left alone: the key may be read in a moment.
+	keepTime = 10 * time.Minute
 	maxKept  = 8
 )
 
@@ -42,14 +44,15 @@ func IsValid(s string) bool { return form.MatchString(s) }
 type Set struct {
 	keys func() [][]byte
 
-	mu         sync.Mutex
-	registered []string
+	mu sync.Mutex
+	// registered are the registered segments, and since when this replica knows that.
+	registered map[string]time.Time
 	kept       []kept
 	// fresh is when this replica read a key that others may not have read yet.
 	fresh time.Time
-	// changed is closed when another segment is to be registered.
-	changed chan struct{}
-	first   string
+	// changed is closed when another segment is to be registered than before, which is announced.
+	changed   chan struct{}
+	announced string
 }
 
 // kept is a segment that was registered until a moment.
@@ -58,41 +61,36 @@ type kept struct {
 	until   time.Time
 }
 
-// New returns a Set with the segments of keys, the first of which is to be registered. Without a key, there is no segment.
+// New returns a Set with the segments of keys, the first of which is to be registered. Without a key, the paths have no segment.
 func New(keys func() [][]byte) *Set {
-	return &Set{keys: keys, changed: make(chan struct{})}
+	return &Set{keys: keys, registered: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
-// Accepted returns the segments that this replica accepts. The first one is to be registered. The list is empty if the paths
-// have no segment.
+// own returns the segments of the own keys. The caller does not hold the lock.
+func (s *Set) own() []string {
+	var out []string
+	for _, key := range s.keys() {
+		out = append(out, Of(key))
+	}
+	if out == nil {
+		return []string{""}
+	}
+	return out
+}
+
+// Accepted returns the segments that this replica accepts.
 func (s *Set) Accepted() []string {
-	keys := s.keys()
+	out := s.own()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.accepted(keys)
-}
-
-func (s *Set) accepted(keys [][]byte) []string {
-	if len(keys) == 0 {
-		return nil
-	}
-	var own []string
-	for _, key := range keys {
-		own = append(own, Of(key))
-	}
-	var out []string
-	add := func(segments ...string) {
-		for _, segment := range segments {
-			if !slices.Contains(out, segment) {
-				out = append(out, segment)
-			}
+	add := func(segment string) {
+		if !slices.Contains(out, segment) {
+			out = append(out, segment)
 		}
 	}
-	if time.Since(s.fresh) < settleTime && !slices.Contains(s.registered, own[0]) {
-		add(s.registered...) // All replicas accept these.
+	for _, segment := range s.sorted() {
+		add(segment)
 	}
-	add(own...)
-	add(s.registered...)
 	for _, k := range s.kept {
 		if time.Since(k.until) < keepTime {
 			add(k.segment)
@@ -101,24 +99,58 @@ func (s *Set) accepted(keys [][]byte) []string {
 	return out
 }
 
-// Registered tells which segments are registered, and no others.
-func (s *Set) Registered(segments []string) {
-	segments = slices.Compact(slices.Sorted(slices.Values(segments)))
+// Target returns the segment to register, and others that are left alone where they are registered: replicas learn of a new key one
+// after the other.
+func (s *Set) Target() (first string, others []string) {
+	own := s.own()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, old := range s.registered {
-		if !slices.Contains(segments, old) {
-			s.keep(old)
+	registered := s.sorted()
+	first, others = own[0], own[1:]
+	if len(registered) > 0 && !slices.Contains(registered, first) && time.Since(s.fresh) < settleTime {
+		first, others = registered[0], own // All replicas accept what is registered.
+	}
+	for _, segment := range registered {
+		if segment != first && !slices.Contains(others, segment) && time.Since(s.registered[segment]) < keepTime {
+			others = append(others, segment)
 		}
 	}
-	s.registered = segments
+	return first, others
+}
+
+// sorted returns the registered segments. The caller holds the lock.
+func (s *Set) sorted() []string { return slices.Sorted(maps.Keys(s.registered)) }
+
+// Registered tells which segments are registered, and no others.
+func (s *Set) Registered(segments []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.registered
+	s.registered = map[string]time.Time{}
+	s.see(old, segments)
+	for _, segment := range slices.Sorted(maps.Keys(old)) {
+		if !slices.Contains(segments, segment) {
+			s.keep(segment)
+		}
+	}
 }
 
 // Saw tells of segments that were just registered. An API server that learns of them at the same time may call by them at once.
 func (s *Set) Saw(segments []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registered = slices.Compact(slices.Sorted(slices.Values(append(segments, s.registered...))))
+	s.see(s.registered, segments)
+}
+
+// see makes segments registered ones, since the time in old if it is there. The caller holds the lock.
+func (s *Set) see(old map[string]time.Time, segments []string) {
+	for _, segment := range segments {
+		since, known := old[segment]
+		if !known {
+			since = time.Now()
+		}
+		s.registered[segment] = since
+	}
 }
 
 // keep accepts a segment for some time more. The caller holds the lock.
@@ -127,32 +159,25 @@ func (s *Set) keep(segment string) {
 	s.kept = s.kept[max(0, len(s.kept)-maxKept):]
 }
 
-// Changed returns a channel that is closed when another segment is to be registered than before, because of a key that the
-// replicas share. Whoever owns the keys of New tells of their changes.
+// Changed returns a channel that is closed when another segment is to be registered than before, if the key is a Shared one.
+// certs.Source tells of other keys.
 func (s *Set) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// announce closes the channel of Changed if another segment is first than at the last call.
+// announce closes the channel of Changed if another segment is to be registered than at the last call.
 func (s *Set) announce() {
-	now := s.Accepted()
+	first, _ := s.Target()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(now) == 0 || now[0] == s.first {
+	if first == s.announced {
 		return
 	}
-	s.first = now[0]
+	s.announced = first
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-// isRegistered reports whether the segment of a key is registered.
-func (s *Set) isRegistered(key []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.registered, Of(key))
 }
 
 // replace begins the time in which others may not have read a key yet, and keeps accepting the segment of the key before it, if any.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 	keyBytes = 32
 	// readInterval is how often the Secret is read, and readTimeout how long that may take.
 	readInterval = 10 * time.Second
-	readTimeout  = 5 * time.Second
+	readTimeout  = 10 * time.Second
 	// EventRestored is the reason of the Event about a Secret that was written again.
 	EventRestored = "PathKeyRestored"
 )
@@ -34,17 +35,19 @@ type Shared struct {
 	// Notify, if not nil, is called with the type, the reason and the message of an Event. It must not block.
 	Notify func(eventType, reason, message string)
 
-	set       *Set
-	secrets   typedcorev1.SecretInterface
-	namespace string
-	key       atomic.Pointer[[]byte]
-	// missing is true if the last look found no Secret, and failing if the last look failed.
-	missing, failing bool
+	set        *Set
+	secrets    typedcorev1.SecretInterface
+	namespace  string
+	registered func(context.Context) ([]string, error)
+	key        atomic.Pointer[[]byte]
+	// failing is true if the last look failed.
+	failing bool
 }
 
-// Share returns the key in the Secret. Start reads it. The Set is told of another key.
-func Share(secrets typedcorev1.SecretInterface, namespace string, set *Set) *Shared {
-	return &Shared{secrets: secrets, namespace: namespace, set: set}
+// Share returns the key in the Secret, which Start reads. The Set is told of another key. registered returns the segments that are
+// registered now, not those in a cache: a Secret that an uninstallation has deleted must not be written again.
+func Share(secrets typedcorev1.SecretInterface, namespace string, set *Set, registered func(context.Context) ([]string, error)) *Shared {
+	return &Shared{secrets: secrets, namespace: namespace, set: set, registered: registered}
 }
 
 // Keys returns the key that was read last, or nothing.
@@ -57,6 +60,8 @@ func (s *Shared) Keys() [][]byte {
 
 // Start reads the key, or creates it. There is no key if the namespace does not exist.
 func (s *Shared) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	secret, err := s.secrets.Get(ctx, SecretName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		fresh := make([]byte, keyBytes)
@@ -115,28 +120,24 @@ func (s *Shared) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.missing = false
 	s.use(ctx, key)
 	return nil
 }
 
-// restore writes a lost Secret again. While an uninstallation goes on, the configurations are deleted first. They may not be seen
-// to be gone at the first look that finds no Secret.
+// restore writes a lost Secret again. An uninstallation deletes the configurations before the Secret.
 func (s *Shared) restore(ctx context.Context) error {
-	first := !s.missing
-	s.missing = true
 	key := *s.key.Load()
-	if first || !s.set.isRegistered(key) {
-		return nil
+	registered, err := s.registered(ctx)
+	if err != nil || !slices.Contains(registered, Of(key)) {
+		return err
 	}
-	_, err := s.create(ctx, key)
+	_, err = s.create(ctx, key)
 	if apierrors.IsAlreadyExists(err) {
 		return nil // The next look reads it.
 	}
 	if err != nil {
 		return fmt.Errorf("writing secret %s/%s again: %w", s.namespace, SecretName, err)
 	}
-	s.missing = false
 	klog.FromContext(ctx).Info("Wrote the key of the paths again", "namespace", s.namespace, "secret", SecretName)
 	if s.Notify != nil {
 		s.Notify(corev1.EventTypeWarning, EventRestored, "The Secret "+SecretName+" was missing, and was written again")

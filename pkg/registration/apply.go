@@ -44,9 +44,8 @@ func (r *Registrar) keys() []configKey {
 }
 
 // desired returns the configurations of all services, with the claim of this replica.
-func (r *Registrar) desired(owner *metav1.OwnerReference, own claim) (map[configKey]*unstructured.Unstructured, error) {
+func (r *Registrar) desired(owner *metav1.OwnerReference, own claim, at endpoint) (map[configKey]*unstructured.Unstructured, error) {
 	out := map[configKey]*unstructured.Unstructured{}
-	at := r.endpoint()
 	claimed, err := own.text()
 	if err != nil {
 		return nil, err
@@ -83,9 +82,7 @@ func (r *Registrar) desired(owner *metav1.OwnerReference, own claim) (map[config
 // endpoint returns where and with which bundle the API server calls Postern now.
 func (r *Registrar) endpoint() endpoint {
 	at := endpoint{bundle: r.bundle.Bundle()}
-	if s := first(r.segments.Accepted()); s != "" {
-		at.prefix = "/" + s
-	}
+	at.segment, at.others = r.segments.Target()
 	return at
 }
 
@@ -142,8 +139,8 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 	exists, covered := have != nil, false
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
-		if accepted := r.segments.Accepted(); len(accepted) > 0 && accepted[0] == r.registeredSegment {
-			keepSegments(want.Object, have.Object, accepted)
+		if r.hasRegistered(r.at.segment) {
+			r.deployment.keepSegments(want.Object, have.Object, r.at)
 		}
 		if covered = covers(have.Object, want.Object); covered && len(leftovers(want, have)) == 0 {
 			r.repairs.seen(key, want)
@@ -158,7 +155,6 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 		// of date, a CA could be lost.
 		want.SetResourceVersion(have.GetResourceVersion())
 	}
-	r.settled = false
 	log := klog.FromContext(ctx).WithValues("kind", key.kind, "name", key.name)
 	repair := !r.repairs.changed(key, want)
 	if repair {
@@ -167,6 +163,7 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 			log.Info("Somebody keeps changing the webhook configuration, so repairs are rarer now", "interval", repairInterval)
 		}
 		if wait > 0 {
+			r.delayed = true
 			r.metrics.setRegistered(key.kind, key.name, false)
 			return wait, nil
 		}

@@ -70,7 +70,7 @@ func (d Deployment) callsUs(webhook any) bool {
 	client, _, _ := unstructured.NestedMap(asMap(webhook), "clientConfig")
 	if d.URL != "" {
 		url, _ := client["url"].(string)
-		return strings.HasPrefix(url, strings.TrimSuffix(d.URL, "/")+"/")
+		return strings.HasPrefix(url, d.base()+"/")
 	}
 	name, _, _ := unstructured.NestedString(client, "service", "name")
 	namespace, _, _ := unstructured.NestedString(client, "service", "namespace")
@@ -93,7 +93,8 @@ func (r *Registrar) introduce(ctx context.Context) error {
 	if err := v.refusal(own); err != nil {
 		return err
 	}
-	missing := r.hold(all(byKind))
+	r.segments.Saw(r.deployment.registeredSegments(all(byKind)...))
+	missing := r.bundle.Held(r.deployment.heldBundles(all(byKind)))
 	if len(missing) == 0 {
 		return nil
 	}
@@ -110,7 +111,7 @@ func (r *Registrar) introduce(ctx context.Context) error {
 			patched = append(patched, now)
 		}
 	}
-	r.hold(patched)
+	r.bundle.Held(r.deployment.heldBundles(patched))
 	return nil
 }
 
@@ -122,6 +123,15 @@ func RegisteredBundles(ctx context.Context, client dynamic.Interface, d Deployme
 		return nil, err
 	}
 	return d.heldBundles(all(byKind)), nil
+}
+
+// RegisteredSegments returns the segments of the registered webhooks that call Postern.
+func RegisteredSegments(ctx context.Context, client dynamic.Interface, d Deployment) ([]string, error) {
+	byKind, err := d.listManaged(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return d.registeredSegments(all(byKind)...), nil
 }
 
 // listManaged returns the configurations that this Postern has registered, by kind.

@@ -82,19 +82,20 @@ func (d Deployment) keepCAs() time.Duration {
 	return surplusTime
 }
 
-// endpoint holds the parts of a client config that may change while Postern runs: the segment before the paths,
-// and the CA bundle.
+// endpoint holds the parts of a client config that may change while Postern runs: the segment before the paths, others that are
+// left alone where they are registered, and the CA bundle.
 type endpoint struct {
-	prefix string
-	bundle []byte
+	segment string
+	others  []string
+	bundle  []byte
 }
 
 // clientConfig is how the API server reaches one half of a service.
 func (d Deployment) clientConfig(path string, at endpoint) admissionregistrationv1.WebhookClientConfig {
 	c := admissionregistrationv1.WebhookClientConfig{CABundle: at.bundle}
-	path = at.prefix + path
+	path = prefix(at.segment) + path
 	if d.URL != "" {
-		c.URL = new(strings.TrimSuffix(d.URL, "/") + path)
+		c.URL = new(d.base() + path)
 		return c
 	}
 	c.Service = &admissionregistrationv1.ServiceReference{Namespace: d.Namespace, Name: d.Service, Path: &path, Port: &d.Port}

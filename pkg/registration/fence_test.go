@@ -392,7 +392,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 
 func mustDesire(t *testing.T, r *Registrar) map[configKey]*unstructured.Unstructured {
 	t.Helper()
-	all, err := r.desired(nil, r.fleet.claim())
+	all, err := r.desired(nil, r.fleet.claim(), r.endpoint())
 	if err != nil {
 		t.Fatal(err)
 	}

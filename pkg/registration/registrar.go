@@ -104,11 +104,13 @@ type Registrar struct {
 		registered map[configKey]claim
 		since      time.Time
 	}
-	// settled is true if a sync found every configuration as desired.
-	settled bool
-	// registeredSegment is the segment to register that this replica last saw registered. It
-	// leaves the accepted segments alone that other replicas register then.
-	registeredSegment string
+	// delayed is true if a sync has put a repair off.
+	delayed bool
+	// at is where and with which bundle the API server calls Postern, in this sync.
+	at endpoint
+	// registeredSegment, if not nil, is the segment that this replica last registered or saw registered. While that is the
+	// one to register, the segments are left alone that other replicas register then.
+	registeredSegment *string
 	// surplus holds the CAs that stay registered for a while.
 	surplus surplus
 	// lastCanary is the resource version of the canaries' configuration at the last sync, and canarySince when it was first seen.
@@ -481,13 +483,14 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 // run. It removes what this replica does not serve. What is seen of other replicas thus only delays what is added.
 func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.OwnerReference, stores map[string]cache.Store) (again time.Duration, err error) {
 	r.leader, r.followed, r.split.registered = "", followed{}, nil
-	desired, err := r.desired(owner, own)
+	r.at = r.endpoint()
+	desired, err := r.desired(owner, own, r.at)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
 	var waiting error
-	r.settled = true
+	r.delayed = false
 	// The mutating halves are first: the validating halves deny what those would have changed.
 	for _, kind := range []string{mutatingKind, validatingKind} {
 		for _, s := range r.services {
@@ -515,8 +518,8 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 		again, conflict, err = sooner(again, after), after > 0, errors.Join(err, failed)
 	}
 	r.surplus.prune(r.bundle.Bundle(), stores)
-	if r.settled {
-		r.registeredSegment = first(r.segments.Accepted())
+	if err == nil && !r.delayed {
+		r.registeredSegment = new(r.at.segment)
 	}
 	later := r.reportNarrowed(ctx, desired, stores)
 	if err == nil && !conflict || r.failures >= maxTries {

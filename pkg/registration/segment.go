@@ -8,22 +8,30 @@ import (
 	"github.com/postern-dev/postern/internal/segment"
 )
 
-// first returns the first segment, or "" if the paths have none.
-func first(segments []string) string {
-	if len(segments) == 0 {
+// prefix returns the part of a registered path that precedes the path of the
+// service.
+func prefix(s string) string {
+	if s == "" {
 		return ""
 	}
-	return segments[0]
+	return "/" + s
 }
+
+// base returns the part of a registered URL that precedes the path. It is empty if the API server calls a Service.
+func (d Deployment) base() string { return strings.TrimSuffix(d.URL, "/") }
 
 // pathFields are the fields of a webhook that may have the registered path.
 var pathFields = [][]string{{"clientConfig", "url"}, {"clientConfig", "service", "path"}}
 
-// keepSegments keeps a registered segment in want if the segment is accepted,
-// although it is not the one to register. Replicas learn of a new key one after the
-// other. Without keepSegments, each replica would revert the segment that another
-// has just registered.
-func keepSegments(want, have map[string]any, accepted []string) {
+// hasRegistered reports whether this replica has seen a segment registered, which is still the one to register.
+func (r *Registrar) hasRegistered(s string) bool {
+	return r.registeredSegment != nil && *r.registeredSegment == s
+}
+
+// keepSegments keeps a registered segment in want if it is one of those to leave
+// alone. Replicas learn of a new key one after the other. Without keepSegments, each
+// replica would revert the segment that another has just registered.
+func (d Deployment) keepSegments(want, have map[string]any, at endpoint) {
 	registered, _ := have["webhooks"].([]any)
 	byName := named(registered)
 	ours, _ := want["webhooks"].([]any)
@@ -31,8 +39,8 @@ func keepSegments(want, have map[string]any, accepted []string) {
 		for _, field := range pathFields {
 			mine, _, _ := unstructured.NestedString(asMap(w), field...)
 			theirs, _, _ := unstructured.NestedString(asMap(byName[name]), field...)
-			for _, other := range accepted[1:] {
-				if mine != "" && theirs == strings.Replace(mine, "/"+accepted[0]+"/", "/"+other+"/", 1) {
+			for _, other := range at.others {
+				if mine != "" && theirs == d.base()+prefix(other)+strings.TrimPrefix(mine, d.base()+prefix(at.segment)) {
 					_ = unstructured.SetNestedField(asMap(w), theirs, field...)
 				}
 			}
@@ -40,7 +48,7 @@ func keepSegments(want, have map[string]any, accepted []string) {
 	}
 }
 
-// registeredSegments returns the segments of the paths at which the API server calls us.
+// registeredSegments returns the segments of the paths at which the API server calls us, with "" for a path without one.
 func (d Deployment) registeredSegments(configs ...*unstructured.Unstructured) []string {
 	var out []string
 	for _, u := range configs {
@@ -53,10 +61,15 @@ func (d Deployment) registeredSegments(configs ...*unstructured.Unstructured) []
 			}
 			for _, field := range pathFields {
 				path, _, _ := unstructured.NestedString(asMap(w), field...)
-				path = strings.TrimPrefix(path, strings.TrimSuffix(d.URL, "/"))
-				if s, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); segment.IsValid(s) {
-					out = append(out, s)
+				path = strings.TrimPrefix(path, d.base())
+				if !strings.HasPrefix(path, "/") {
+					continue
 				}
+				s, _, _ := strings.Cut(path[1:], "/")
+				if !segment.IsValid(s) {
+					s = ""
+				}
+				out = append(out, s)
 			}
 		}
 	}

@@ -79,25 +79,26 @@ func TestRegisteredSegments(t *testing.T) {
 		d      Deployment
 		client map[string]any
 		canary bool
-		want   int
+		want   []string
 	}{
-		{"service", inCluster, service("postern", "/"+secret+"/pods/mutate"), false, 1},
-		{"the service of somebody else", inCluster, service("other", "/"+secret+"/pods/mutate"), false, 0},
-		{"a canary", inCluster, service("postern", "/"+secret+"/canary/nonce/validate"), true, 0},
-		{"no segment", inCluster, service("postern", "/pods/mutate"), false, 0},
-		{"no path", inCluster, service("postern", ""), false, 0},
-		{"only a segment", inCluster, service("postern", "/"+secret), false, 1},
-		{"a segment in the wrong place", inCluster, service("postern", "/pods/"+secret), false, 0},
-		{"URL", byURL, map[string]any{"url": "https://example.com:8443/" + secret + "/pods/mutate"}, false, 1},
-		{"the URL of somebody else", byURL, map[string]any{"url": "https://example.com/" + secret + "/pods/mutate"}, false, 0},
+		{"service", inCluster, service("postern", "/"+secret+"/pods/mutate"), false, []string{secret}},
+		{"the service of somebody else", inCluster, service("other", "/"+secret+"/pods/mutate"), false, nil},
+		{"a canary", inCluster, service("postern", "/"+secret+"/canary/nonce/validate"), true, nil},
+		{"no segment", inCluster, service("postern", "/pods/mutate"), false, []string{""}},
+		{"no path", inCluster, service("postern", ""), false, nil},
+		{"only a segment", inCluster, service("postern", "/"+secret), false, []string{secret}},
+		{"a segment in the wrong place", inCluster, service("postern", "/pods/"+secret), false, []string{""}},
+		{"URL", byURL, map[string]any{"url": "https://example.com:8443/" + secret + "/pods/mutate"}, false, []string{secret}},
+		{"URL without a segment", byURL, map[string]any{"url": "https://example.com:8443/pods/mutate"}, false, []string{""}},
+		{"the URL of somebody else", byURL, map[string]any{"url": "https://example.com/" + secret + "/pods/mutate"}, false, nil},
 	} {
 		u := other(mutatingKind, "postern-pods")
 		if tt.canary {
 			u.SetAnnotations(map[string]string{canaryAnnotation: ""})
 		}
 		u.Object["webhooks"] = []any{map[string]any{"name": "pods.postern.dev", "clientConfig": tt.client}}
-		if got := tt.d.registeredSegments(u); len(got) != tt.want || tt.want == 1 && got[0] != secret {
-			t.Errorf("%s: got %q, want %d", tt.name, got, tt.want)
+		if got := tt.d.registeredSegments(u); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
@@ -135,7 +136,7 @@ func TestRegisteredSegmentIsAccepted(t *testing.T) {
 		}
 		c.registerAt(t, own)
 		run(t, r, reachable)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		if accepts() {
 			t.Error("It accepts a segment that is not registered any more")
@@ -148,6 +149,10 @@ func TestRegisteredSegmentIsAccepted(t *testing.T) {
 		time.Sleep(time.Minute)
 		if !accepts() || registeredPath(t, c) != "/"+foreign+"/pods/mutate" {
 			t.Errorf("Got the path %s, want the segment of another replica left alone and accepted", registeredPath(t, c))
+		}
+		time.Sleep(15 * time.Minute)
+		if got := registeredPath(t, c); got != "/"+own+"/pods/mutate" {
+			t.Errorf("Got the path %s, want the own segment registered in the end", got)
 		}
 	})
 }
@@ -181,6 +186,40 @@ type stoppable struct {
 
 func (s stoppable) ResultChan() <-chan watch.Event { return s.events }
 
+// TestSegmentsOfOtherModes covers a replica without a segment beside one that has a key, by a Service and by a URL: each leaves what the
+// other has just registered alone, and both accept it.
+func TestSegmentsOfOtherModes(t *testing.T) {
+	for _, url := range []string{"", "https://example.com"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, ourNamespace())
+			change := func(d *Deployment, _ *router.AdmissionService) {
+				if url != "" {
+					d.Service, d.URL = "", url
+				}
+			}
+			bare, keyed := newRegistrar(t, c, change), newRegistrar(t, c, change)
+			mustSync(t, bare, c)
+			keyed.bundle.(*bundle).keys = [][]byte{[]byte("key")}
+			mustSync(t, keyed, c)
+			before := len(c.applies())
+			for range 5 {
+				mustSync(t, bare, c)
+				mustSync(t, keyed, c)
+			}
+			if got := len(c.applies()) - before; got != 0 {
+				t.Errorf("%q: they applied %d times, want the registered paths left alone", url, got)
+			}
+			for _, r := range []*Registrar{bare, keyed} {
+				for _, s := range []string{"", segment.Of([]byte("key"))} {
+					if !slices.Contains(r.segments.Accepted(), s) {
+						t.Errorf("%q: got %q, want both accepted", url, r.segments.Accepted())
+					}
+				}
+			}
+		})
+	}
+}
+
 // sharing is a replica whose certificate is managed elsewhere, so that the replicas share a key.
 type sharing struct {
 	*Registrar
@@ -195,7 +234,8 @@ func share(t *testing.T, c *cluster, secrets kubernetes.Interface) *sharing {
 	r := newRegistrar(t, c, func(d *Deployment, _ *router.AdmissionService) { d.Service, d.URL = "", "https://example.com" })
 	var key *segment.Shared
 	r.segments = segment.New(func() [][]byte { return key.Keys() })
-	key = segment.Share(secrets.CoreV1().Secrets("postern-system"), "postern-system", r.segments)
+	registered := func(ctx context.Context) ([]string, error) { return RegisteredSegments(ctx, c, r.deployment) }
+	key = segment.Share(secrets.CoreV1().Secrets("postern-system"), "postern-system", r.segments, registered)
 	r.reached = false
 	p := &sharing{Registrar: r}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))

@@ -488,7 +488,7 @@ func (w *world) differs() string {
 		if !p.serves() || p.hash != w.template.hash {
 			continue
 		}
-		desired, err := p.registrar.desired(nil, p.registrar.fleet.claim())
+		desired, err := p.registrar.desired(nil, p.registrar.fleet.claim(), p.registrar.endpoint())
 		if err != nil {
 			return err.Error()
 		}

@@ -72,3 +72,20 @@ func TestStrangersAreNotServed(t *testing.T) {
 		t.Errorf("Got the log %s, want one without a segment", log.String())
 	}
 }
+
+// TestPathsWithoutASegment covers replicas to which an API server sends requests by paths with and without a segment.
+func TestPathsWithoutASegment(t *testing.T) {
+	const secret = "2f3f3ed3dcf3a9bbe3a8b4d0d6e1a3c7"
+	r, err := router.New([]router.AdmissionService{service(allow)}, nil, router.WithSegments(func() []string { return []string{"", secret} }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"/pods/mutate": true, "/" + secret + "/pods/mutate": true, "//pods/mutate": false, "pods/mutate": false, secret + "/pods/mutate": false,
+		"/77d1c0d44b1c4b1f8f2f4f8e5e9a0d3c/pods/mutate": false, "/" + secret: false, "/": false, "": false,
+	} {
+		if got := r.Serves(path); got != want {
+			t.Errorf("%q: got %v, want %v", path, got, want)
+		}
+	}
+}

@@ -49,7 +49,7 @@ func registeredAt(t *testing.T, c *e2e.Cluster, want string) error {
 // TestNoRequestIsLostWhenThePathKeyIsReplaced deletes the Secret with the key that replicas without a CA share, and starts a replica
 // before the others write the Secret again. Meanwhile the test creates pods, and no pod may be denied.
 func TestNoRequestIsLostWhenThePathKeyIsReplaced(t *testing.T) {
-	ring.Second(t, "a path is replaced under load, which takes 40 s")
+	ring.Second(t, "a path is replaced under load, which takes a minute")
 	c := suite.Lend(t)
 	c.StartPostern(t, alwaysPull("--failure-policy=Fail")).Stop(t)
 	dir := t.TempDir()
@@ -98,4 +98,15 @@ func TestNoRequestIsLostWhenThePathKeyIsReplaced(t *testing.T) {
 	e2e.Eventually(t, time.Minute, "the segment of the other key is registered", func(context.Context) error { return registeredAt(t, c, replaced) })
 	l.awaitMore(t, 20)
 	l.stop(t)
+
+	if err := c.Admin.CoreV1().Secrets(e2e.PosternNamespace).Delete(t.Context(), segment.SecretName, metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("Deleting the Secret: %v", err)
+	}
+	e2e.Eventually(t, time.Minute, "the Secret is written again", func(ctx context.Context) error {
+		_, err := c.Admin.CoreV1().Secrets(e2e.PosternNamespace).Get(ctx, segment.SecretName, metav1.GetOptions{})
+		return err
+	})
+	if got := sharedSegment(t, c); got != replaced {
+		t.Errorf("Got the segment %s, want the key of before", got)
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/segment"
 	"github.com/postern-dev/postern/pkg/certs"
+	"github.com/postern-dev/postern/pkg/registration"
 )
 
 // bundle is the CA bundle that the registrar registers with the API server.
@@ -37,7 +38,10 @@ func (p *process) shareKey(ctx context.Context) error {
 	if p.tlsCert == "" || p.clientCA != "" {
 		return nil
 	}
-	p.sharedKey = segment.Share(p.cluster.client.CoreV1().Secrets(p.webhookNamespace), p.webhookNamespace, p.segments)
+	registered := func(ctx context.Context) ([]string, error) {
+		return registration.RegisteredSegments(ctx, p.cluster.dynamic, p.deployment)
+	}
+	p.sharedKey = segment.Share(p.cluster.client.CoreV1().Secrets(p.webhookNamespace), p.webhookNamespace, p.segments, registered)
 	p.sharedKey.Notify = p.notices.tell
 	return p.sharedKey.Start(ctx)
 }
