@@ -163,7 +163,6 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 			log.Info("Somebody keeps changing the webhook configuration, so repairs are rarer now", "interval", repairInterval)
 		}
 		if wait > 0 {
-			r.delayed = true
 			r.metrics.setRegistered(key.kind, key.name, false)
 			return wait, nil
 		}

@@ -104,8 +104,6 @@ type Registrar struct {
 		registered map[configKey]claim
 		since      time.Time
 	}
-	// delayed is true if a sync has put a repair off.
-	delayed bool
 	// at is where and with which bundle the API server calls Postern, in this sync.
 	at endpoint
 	// registeredSegment, if not nil, is the segment that this replica last registered or saw registered. While that is the
@@ -490,7 +488,6 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 	}
 	var errs []error
 	var waiting error
-	r.delayed = false
 	// The mutating halves are first: the validating halves deny what those would have changed.
 	for _, kind := range []string{mutatingKind, validatingKind} {
 		for _, s := range r.services {
@@ -518,7 +515,7 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 		again, conflict, err = sooner(again, after), after > 0, errors.Join(err, failed)
 	}
 	r.surplus.prune(r.bundle.Bundle(), stores)
-	if err == nil && !r.delayed {
+	if err == nil { // A change of the segment is never put off.
 		r.registeredSegment = new(r.at.segment)
 	}
 	later := r.reportNarrowed(ctx, desired, stores)
