@@ -267,7 +267,7 @@ func share(t *testing.T, c *cluster, secrets kubernetes.Interface) *sharing {
 // TestFaultsOfThePathKey causes the faults of the Secret with the key, and checks at each moment that every replica that is ready accepts
 // every registered path. In the end, the segment of the stored key is registered, and nobody writes any more.
 func TestFaultsOfThePathKey(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { faultsOfThePathKey(t, seed) })
 		if t.Failed() {
 			t.Fatalf("Seed %d", seed)
