@@ -58,7 +58,7 @@ func (s *Shared) Keys() [][]byte {
 	return nil
 }
 
-// Start reads the key, or creates it. There is no key if the namespace does not exist.
+// Start reads the key, or creates it. There is no key while the namespace does not exist.
 func (s *Shared) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -87,9 +87,6 @@ func (s *Shared) Start(ctx context.Context) error {
 
 // Run keeps reading the key until ctx ends. It writes a lost Secret again while the segment of its key is registered.
 func (s *Shared) Run(ctx context.Context) error {
-	if s.key.Load() == nil {
-		return nil // Callers know the paths without a segment.
-	}
 	wait.JitterUntilWithContext(ctx, s.look, readInterval, 0, false)
 	return nil
 }
@@ -103,9 +100,9 @@ func (s *Shared) look(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case err != nil && !s.failing:
-		klog.FromContext(ctx).Error(err, "The key of the paths cannot be read, the one at hand stays in use")
+		klog.FromContext(ctx).Error(err, "The key of the paths cannot be read or written, the one at hand stays in use")
 	case err == nil && s.failing:
-		klog.FromContext(ctx).Info("The key of the paths can be read again")
+		klog.FromContext(ctx).Info("The key of the paths can be read and written again")
 	}
 	s.failing = err != nil
 	s.set.announce()
@@ -113,8 +110,11 @@ func (s *Shared) look(ctx context.Context) {
 
 func (s *Shared) refresh(ctx context.Context) error {
 	secret, err := s.secrets.Get(ctx, SecretName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return s.restore(ctx)
+	if key := s.key.Load(); apierrors.IsNotFound(err) {
+		if key == nil {
+			return nil // There was no namespace at the start.
+		}
+		return s.restore(ctx, *key)
 	}
 	key, err := s.parse(secret, err)
 	if err != nil {
@@ -125,8 +125,7 @@ func (s *Shared) refresh(ctx context.Context) error {
 }
 
 // restore writes a lost Secret again. An uninstallation deletes the configurations before the Secret.
-func (s *Shared) restore(ctx context.Context) error {
-	key := *s.key.Load()
+func (s *Shared) restore(ctx context.Context, key []byte) error {
 	registered, err := s.registered(ctx)
 	if err != nil || !slices.Contains(registered, Of(key)) {
 		return err

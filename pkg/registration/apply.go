@@ -139,10 +139,11 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 	exists, covered := have != nil, false
 	if exists {
 		r.surplus.join(want.Object, have.Object, time.Now(), r.deployment.keepCAs())
-		if r.hasRegistered(r.at.segment) {
+		if s, ok := r.placed[key]; ok && s == r.at.segment {
 			r.deployment.keepSegments(want.Object, have.Object, r.at)
 		}
 		if covered = covers(have.Object, want.Object); covered && len(leftovers(want, have)) == 0 {
+			r.placed[key] = r.at.segment
 			r.repairs.seen(key, want)
 			contested := r.repairs.contested(key, time.Now())
 			r.metrics.setRegistered(key.kind, key.name, !contested)
@@ -181,6 +182,7 @@ func (r *Registrar) write(ctx context.Context, key configKey, want, have *unstru
 		return 0, err
 	}
 	r.metrics.setRegistered(key.kind, key.name, !r.repairs.contested(key, time.Now()))
+	r.placed[key] = r.at.segment
 	r.repairs.seen(key, want)
 	r.had.note(key, wasRegistered)
 	switch {

@@ -106,9 +106,9 @@ type Registrar struct {
 	}
 	// at is where and with which bundle the API server calls Postern, in this sync.
 	at endpoint
-	// registeredSegment, if not nil, is the segment that this replica last registered or saw registered. While that is the
-	// one to register, the segments are left alone that other replicas register then.
-	registeredSegment *string
+	// placed are the segments that this replica last registered or saw registered. While that is the one to register, the
+	// segments are left alone that other replicas register then.
+	placed map[configKey]string
 	// surplus holds the CAs that stay registered for a while.
 	surplus surplus
 	// lastCanary is the resource version of the canaries' configuration at the last sync, and canarySince when it was first seen.
@@ -129,7 +129,7 @@ type Registrar struct {
 func NewRegistrar(client dynamic.Interface, d Deployment, services []router.AdmissionService, b Bundle, s *segment.Set, fleet *Fleet, m *Metrics) *Registrar {
 	r := &Registrar{
 		client: client, deployment: d, services: services, bundle: b, segments: s, fleet: fleet, metrics: m,
-		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, failed: map[string]int{}, noticeTime: noticeTime,
+		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, failed: map[string]int{}, placed: map[configKey]string{}, noticeTime: noticeTime,
 	}
 	r.canary = &canary{registrar: r}
 	r.setStatus(errNotReached)
@@ -515,9 +515,6 @@ func (r *Registrar) register(ctx context.Context, own claim, owner *metav1.Owner
 		again, conflict, err = sooner(again, after), after > 0, errors.Join(err, failed)
 	}
 	r.surplus.prune(r.bundle.Bundle(), stores)
-	if err == nil { // A change of the segment is never put off.
-		r.registeredSegment = new(r.at.segment)
-	}
 	later := r.reportNarrowed(ctx, desired, stores)
 	if err == nil && !conflict || r.failures >= maxTries {
 		r.fence.endTurn()

@@ -23,11 +23,6 @@ func (d Deployment) base() string { return strings.TrimSuffix(d.URL, "/") }
 // pathFields are the fields of a webhook that may have the registered path.
 var pathFields = [][]string{{"clientConfig", "url"}, {"clientConfig", "service", "path"}}
 
-// hasRegistered reports whether this replica has seen a segment registered, which is still the one to register.
-func (r *Registrar) hasRegistered(s string) bool {
-	return r.registeredSegment != nil && *r.registeredSegment == s
-}
-
 // keepSegments keeps a registered segment in want if it is one of those to leave
 // alone. Replicas learn of a new key one after the other. Without keepSegments, each
 // replica would revert the segment that another has just registered.

@@ -86,7 +86,7 @@ func (o *options) serve(ctx context.Context) error {
 			return fmt.Errorf("certificates: %w", err)
 		}
 	}
-	if err := p.shareKey(ctx); err != nil {
+	if err := p.shareKey(bodylog.Without(ctx)); err != nil {
 		return err
 	}
 	return p.run(ctx, port, plain)
@@ -138,7 +138,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	p.optional.Start(background.Done())
 	start(func(ctx context.Context) error { return p.certs.Run(bodylog.Without(ctx)) })
 	if p.sharedKey != nil {
-		start(p.sharedKey.Run)
+		start(func(ctx context.Context) error { return p.sharedKey.Run(bodylog.Without(ctx)) })
 	}
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, fleet, synced, prepared) })
