@@ -88,7 +88,7 @@ func (s *Set) Accepted() []string {
 			out = append(out, segment)
 		}
 	}
-	for _, segment := range s.sorted() {
+	for segment := range s.registered {
 		add(segment)
 	}
 	for _, k := range s.kept {
@@ -105,7 +105,7 @@ func (s *Set) Target() (first string, others []string) {
 	own := s.own()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	registered := s.sorted()
+	registered := slices.Sorted(maps.Keys(s.registered))
 	first, others = own[0], own[1:]
 	if len(registered) > 0 && !slices.Contains(registered, first) && time.Since(s.fresh) < settleTime {
 		first, others = registered[0], own // All replicas accept what is registered.
@@ -118,38 +118,32 @@ func (s *Set) Target() (first string, others []string) {
 	return first, others
 }
 
-// sorted returns the registered segments. The caller holds the lock.
-func (s *Set) sorted() []string { return slices.Sorted(maps.Keys(s.registered)) }
-
 // Registered tells which segments are registered, and no others.
 func (s *Set) Registered(segments []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.registered
-	s.registered = map[string]time.Time{}
-	s.see(old, segments)
-	for _, segment := range slices.Sorted(maps.Keys(old)) {
+	for segment := range s.registered {
 		if !slices.Contains(segments, segment) {
+			delete(s.registered, segment)
 			s.keep(segment)
 		}
 	}
+	s.add(segments)
 }
 
 // Saw tells of segments that were just registered. An API server that learns of them at the same time may call by them at once.
 func (s *Set) Saw(segments []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.see(s.registered, segments)
+	s.add(segments)
 }
 
-// see makes segments registered ones, since the time in old if it is there. The caller holds the lock.
-func (s *Set) see(old map[string]time.Time, segments []string) {
+// add notes that segments are registered. The caller holds the lock.
+func (s *Set) add(segments []string) {
 	for _, segment := range segments {
-		since, known := old[segment]
-		if !known {
-			since = time.Now()
+		if _, known := s.registered[segment]; !known {
+			s.registered[segment] = time.Now()
 		}
-		s.registered[segment] = since
 	}
 }
 

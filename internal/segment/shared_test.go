@@ -1,7 +1,6 @@
 package segment_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -19,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
+	"k8s.io/klog/v2/ktesting"
 
 	"github.com/postern-dev/postern/internal/segment"
 )
@@ -29,30 +28,12 @@ const namespace = "postern-system"
 // trial is a cluster with replicas that share a key.
 type trial struct {
 	client *fake.Clientset
-	log    safeLog
+	logger klog.Logger
 	// registered are the segments that are registered now, or broken is the error of a call that asks for them.
 	mu         sync.Mutex
 	registered []string
 	broken     error
 	events     []string
-}
-
-// safeLog is a log that can be read while it is written.
-type safeLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *safeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *safeLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // register makes segments the registered ones, or the call that asks for them fail.
@@ -64,14 +45,17 @@ func (x *trial) register(err error, segments ...string) {
 
 func newTrial(t *testing.T) *trial {
 	t.Helper()
-	return &trial{client: fake.NewClientset()}
+	return &trial{client: fake.NewClientset(), logger: ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))}
 }
 
 // context returns a context with the log.
 func (x *trial) context(t *testing.T) context.Context {
 	t.Helper()
-	return klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&x.log))))
+	return klog.NewContext(t.Context(), x.logger)
 }
+
+// log returns what was logged.
+func (x *trial) log() string { return x.logger.GetSink().(ktesting.Underlier).GetBuffer().String() }
 
 // start starts a replica that finds segments registered, and runs it until the test ends.
 func (x *trial) start(t *testing.T, registered ...string) (*segment.Set, *segment.Shared) {
@@ -188,8 +172,8 @@ func TestLostKey(t *testing.T) {
 		x.remove(t)
 		x.register(errors.New("away"))
 		pass(10 * time.Second)
-		if key := x.stored(t); key != "" || !strings.Contains(x.log.String(), "away") {
-			t.Errorf("Got %q and the log %s, want none while it is not known whether the segment is registered", key, x.log.String())
+		if key := x.stored(t); key != "" || !strings.Contains(x.log(), "away") {
+			t.Errorf("Got %q and the log %s, want none while it is not known whether the segment is registered", key, x.log())
 		}
 		x.register(nil, one)
 		pass(10 * time.Second)
@@ -199,7 +183,7 @@ func TestLostKey(t *testing.T) {
 		if want := []string{"Warning PathKeyRestored The Secret postern-path was missing, and was written again"}; !slices.Equal(x.events, want) {
 			t.Errorf("Got the Events %q, want %q", x.events, want)
 		}
-		if log := x.log.String(); strings.Count(log, "Wrote the key of the paths again") != 1 || strings.Contains(log, oneKey) || strings.Contains(log, one) {
+		if log := x.log(); strings.Count(log, "Wrote the key of the paths again") != 1 || strings.Contains(log, oneKey) || strings.Contains(log, one) {
 			t.Errorf("Got the log %s, want one line without the key", log)
 		}
 		check(t, "Nothing else changes", s, []string{one}, one)
@@ -226,13 +210,13 @@ func TestLostKeyCannotBeWritten(t *testing.T) {
 		x.remove(t)
 		pass(time.Minute)
 		check(t, "It goes on", s, []string{one}, one)
-		if log := x.log.String(); strings.Count(log, "cannot be read or written") != 1 || !strings.Contains(log, "writing secret postern-system/postern-path again") {
+		if log := x.log(); strings.Count(log, "cannot be read or written") != 1 || !strings.Contains(log, "writing secret postern-system/postern-path again") {
 			t.Errorf("Got the log %s, want one line about it", log)
 		}
 		refused.Store(false)
 		pass(10 * time.Second)
-		if key := x.stored(t); key != oneKey || !strings.Contains(x.log.String(), "can be read and written again") {
-			t.Errorf("Got %q and the log %s, want the key written and a line about it", key, x.log.String())
+		if key := x.stored(t); key != oneKey || !strings.Contains(x.log(), "can be read and written again") {
+			t.Errorf("Got %q and the log %s, want the key written and a line about it", key, x.log())
 		}
 	})
 }
@@ -267,7 +251,7 @@ func TestAnotherKey(t *testing.T) {
 		check(t, "Both are accepted for some time", s, []string{one, two}, two)
 		pass(10 * time.Minute)
 		check(t, "Then only the new one", s, []string{two}, two)
-		if log := x.log.String(); strings.Count(log, "another key") != 1 || strings.Contains(log, twoKey) || strings.Contains(log, two) {
+		if log := x.log(); strings.Count(log, "another key") != 1 || strings.Contains(log, twoKey) || strings.Contains(log, two) {
 			t.Errorf("Got the log %s, want one line about it", log)
 		}
 	})
@@ -334,7 +318,7 @@ func TestBadKeys(t *testing.T) {
 		}
 		pass(time.Minute)
 		check(t, "It goes on with its key", s, []string{one}, one)
-		if log := x.log.String(); strings.Count(log, want) != 1 || strings.Contains(log, oneKey[1:]) {
+		if log := x.log(); strings.Count(log, want) != 1 || strings.Contains(log, oneKey[1:]) {
 			t.Errorf("Got the log %s, want one line about it", log)
 		}
 		x.client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -357,8 +341,8 @@ func TestNoNamespace(t *testing.T) {
 		})
 		s, _ := x.start(t)
 		check(t, "It has no segment", s, []string{""}, "")
-		if !strings.Contains(x.log.String(), "can be guessed") {
-			t.Errorf("Got the log %s, want a line about it", x.log.String())
+		if !strings.Contains(x.log(), "can be guessed") {
+			t.Errorf("Got the log %s, want a line about it", x.log())
 		}
 		s.Registered([]string{""})
 		pass(time.Minute)

@@ -3,7 +3,6 @@ package certs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -88,11 +87,8 @@ func (a *Authority) use(ctx context.Context, ca *CA) error {
 	now := a.clock.Now()
 	a.remember(ca, now)
 	signer := a.choose(ca, now)
-	switch {
-	case signer.expired(now):
-		return fmt.Errorf("the CA %s expired at %s", shortName(signer.cert), signer.cert.NotAfter.Format(time.RFC3339))
-	case signer.early(now):
-		return fmt.Errorf("the CA %s is not valid before %s", shortName(signer.cert), signer.cert.NotBefore.Format(time.RFC3339))
+	if err := signer.validity(now); err != nil {
+		return err
 	}
 	next := served{anchor: signer.cert, bundle: ca.bundle}
 	if !ca.publishes(signer.cert) {

@@ -71,6 +71,17 @@ func (p *keyPair) early(now time.Time) bool { return now.Before(p.cert.NotBefore
 // isValid reports whether clients can accept the certificates that the CA signed.
 func (p *keyPair) isValid(now time.Time) bool { return !p.expired(now) && !p.early(now) }
 
+// validity returns nil for a CA that isValid, or the reason why it is not.
+func (p *keyPair) validity(now time.Time) error {
+	switch {
+	case p.expired(now):
+		return fmt.Errorf("the CA %s expired at %s", shortName(p.cert), p.cert.NotAfter.Format(time.RFC3339))
+	case p.early(now):
+		return fmt.Errorf("the CA %s is not valid before %s", shortName(p.cert), p.cert.NotBefore.Format(time.RFC3339))
+	}
+	return nil
+}
+
 // issue signs a serving certificate with its own new key. The certificate expires with the CA at the latest, because
 // no client would accept it after that.
 func (p *keyPair) issue(o *Options, now time.Time) (*tls.Certificate, error) {

@@ -16,8 +16,7 @@ func (a *Authority) load(ctx context.Context, now time.Time) (*CA, error) {
 	var invalid *InvalidError
 	switch {
 	case err == nil && ca.signer.early(now):
-		from := ca.signer.cert.NotBefore.Format(time.RFC3339)
-		return a.whenInvalid(ctx, &InvalidError{Err: fmt.Errorf("the CA %s is not valid before %s", shortName(ca.signer.cert), from), version: ca.version, isEarly: true}, now)
+		return a.whenInvalid(ctx, &InvalidError{Err: ca.signer.validity(now), version: ca.version, isEarly: true}, now)
 	case err == nil:
 		a.lost = time.Time{}
 		return ca, nil

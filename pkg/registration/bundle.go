@@ -40,15 +40,8 @@ func (r *Registrar) hold(configs []*unstructured.Unstructured) (missing []byte) 
 // label does not influence which CA signs.
 func (d Deployment) heldBundles(configs []*unstructured.Unstructured) [][]byte {
 	texts := map[string]bool{}
-	for _, u := range configs {
-		if isCanary(u) {
-			continue
-		}
-		for _, w := range webhooksByName(u.Object) {
-			if d.callsUs(w) {
-				texts[caBundle(w)] = true
-			}
-		}
+	for _, w := range d.ourWebhooks(configs) {
+		texts[caBundle(w)] = true
 	}
 	var out [][]byte
 	for text := range texts {
@@ -57,6 +50,22 @@ func (d Deployment) heldBundles(configs []*unstructured.Unstructured) [][]byte {
 			data = nil
 		}
 		out = append(out, data)
+	}
+	return out
+}
+
+// ourWebhooks returns the webhooks that call Postern, without those of canaries.
+func (d Deployment) ourWebhooks(configs []*unstructured.Unstructured) []any {
+	var out []any
+	for _, u := range configs {
+		if isCanary(u) {
+			continue
+		}
+		for _, w := range webhooksByName(u.Object) {
+			if d.callsUs(w) {
+				out = append(out, w)
+			}
+		}
 	}
 	return out
 }

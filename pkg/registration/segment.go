@@ -46,26 +46,18 @@ func (d Deployment) keepSegments(want, have map[string]any, at endpoint) {
 // registeredSegments returns the segments of the paths at which the API server calls us, with "" for a path without one.
 func (d Deployment) registeredSegments(configs ...*unstructured.Unstructured) []string {
 	var out []string
-	for _, u := range configs {
-		if isCanary(u) {
-			continue
-		}
-		for _, w := range webhooksByName(u.Object) {
-			if !d.callsUs(w) {
+	for _, w := range d.ourWebhooks(configs) {
+		for _, field := range pathFields {
+			path, _, _ := unstructured.NestedString(asMap(w), field...)
+			path = strings.TrimPrefix(path, d.base())
+			if !strings.HasPrefix(path, "/") {
 				continue
 			}
-			for _, field := range pathFields {
-				path, _, _ := unstructured.NestedString(asMap(w), field...)
-				path = strings.TrimPrefix(path, d.base())
-				if !strings.HasPrefix(path, "/") {
-					continue
-				}
-				s, _, _ := strings.Cut(path[1:], "/")
-				if !segment.IsValid(s) {
-					s = ""
-				}
-				out = append(out, s)
+			s, _, _ := strings.Cut(path[1:], "/")
+			if !segment.IsValid(s) {
+				s = ""
 			}
+			out = append(out, s)
 		}
 	}
 	return out

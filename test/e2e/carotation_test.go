@@ -38,12 +38,7 @@ func TestNoRequestIsLostWhenTheCAIsReplaced(t *testing.T) {
 	proxy := e2e.StartProxy(t)
 	o := behind(proxy, alwaysPull(quickCA("--failure-policy=Fail", "--shutdown-delay-duration=2s")...))
 	b := startBalancer(t, proxy)
-	first, second := c.LaunchPostern(t, o), c.LaunchPostern(t, o)
-	b.add(first, second)
-	for _, p := range []*e2e.Postern{first, second} {
-		p.AwaitReady(t)
-		p.AwaitRegistered(t)
-	}
+	first, second := b.startTwo(t, c, o)
 	awaitCalled(t, c)
 
 	l := startLoad(t, c)
@@ -137,18 +132,25 @@ func otherCA(t *testing.T) map[string][]byte {
 	return map[string][]byte{"ca.crt": crt, "tls.crt": crt, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})}
 }
 
+// writeOtherCA writes a file for each field of the CA Secret of another installation, and returns the folder.
+func writeOtherCA(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range otherCA(t) {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 // TestBundleIsDropped switches to an external certificate, which the API server verifies with its system roots.
 func TestBundleIsDropped(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
 	c.StartPostern(t, alwaysPull("--failure-policy=Ignore")).Stop(t)
-	dir, data := t.TempDir(), otherCA(t)
+	dir := writeOtherCA(t)
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	for name, content := range map[string][]byte{certFile: data["tls.crt"], keyFile: data["tls.key"]} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	all := configsOf(t, c)
 	for resource, u := range all.get() {
 		if len(caBundle(t, u)) == 0 {

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,23 +51,13 @@ func TestNoRequestIsLostWhenThePathKeyIsReplaced(t *testing.T) {
 	ring.Second(t, "a path is replaced under load, which takes a minute")
 	c := suite.Lend(t)
 	c.StartPostern(t, alwaysPull("--failure-policy=Fail")).Stop(t)
-	dir := t.TempDir()
-	for name, content := range otherCA(t) {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := writeOtherCA(t)
 	proxy := e2e.StartProxy(t)
 	o := behind(proxy, alwaysPull("--failure-policy=Fail", "--shutdown-delay-duration=2s", "--tls-cert-file="+filepath.Join(dir, "tls.crt"),
 		"--tls-private-key-file="+filepath.Join(dir, "tls.key"), "--ca-bundle-file="+filepath.Join(dir, "ca.crt")))
 	c.Grant(t, o.Flags...)
 	b := startBalancer(t, proxy)
-	first, second := c.LaunchPostern(t, o), c.LaunchPostern(t, o)
-	b.add(first, second)
-	for _, p := range []*e2e.Postern{first, second} {
-		p.AwaitReady(t)
-		p.AwaitRegistered(t)
-	}
+	first, _ := b.startTwo(t, c, o)
 	awaitCalled(t, c)
 	lost := sharedSegment(t, c)
 	if err := registeredAt(t, c, lost); err != nil {

@@ -47,11 +47,8 @@ func TestNoRequestIsLostWhenReplicasAreReplaced(t *testing.T) {
 			o := behind(proxy, alwaysPull(append(test.flags, "--failure-policy=Fail", "--shutdown-delay-duration=5s", "--shutdown-connections-duration=20s")...))
 			o.Service = test.service
 			b := startBalancer(t, proxy)
-			first, second := c.LaunchPostern(t, o), c.LaunchPostern(t, o)
-			b.add(first, second)
+			first, second := b.startTwo(t, c, o)
 			for _, p := range []*e2e.Postern{first, second} {
-				p.AwaitReady(t)
-				p.AwaitRegistered(t)
 				if got := protocolOf(t, p); got != test.protocol {
 					t.Fatalf("The replica speaks %q to those who can speak h2, want %q", got, test.protocol)
 				}
@@ -116,6 +113,18 @@ func (b *balancer) add(replicas ...*e2e.Postern) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.replicas = append(b.replicas, replicas...)
+}
+
+// startTwo starts two replicas, and waits until both are ready and have registered.
+func (b *balancer) startTwo(t *testing.T, c *e2e.Cluster, o e2e.Options) (first, second *e2e.Postern) {
+	t.Helper()
+	first, second = c.LaunchPostern(t, o), c.LaunchPostern(t, o)
+	b.add(first, second)
+	for _, p := range []*e2e.Postern{first, second} {
+		p.AwaitReady(t)
+		p.AwaitRegistered(t)
+	}
+	return first, second
 }
 
 // remove makes the balancer forget a replica. When remove returns, no new connection goes to the replica.
