@@ -35,6 +35,8 @@ const (
 	// syncTimeout bounds all requests of one sync, so that a sync is tried again
 	// after an API server hangs.
 	syncTimeout = 30 * time.Second
+	// syncPatience is how long a replica that removes everything waits for its last sync.
+	syncPatience = time.Second
 	// retryTime is how soon a sync that failed is tried again. It doubles with each
 	// failure, up to maxRetryTime.
 	retryTime    = time.Second
@@ -79,6 +81,8 @@ type Registrar struct {
 	had     memory
 	status  atomic.Pointer[error]
 	leaving atomic.Bool
+	// cancelSync cancels the requests of the last sync. It is never nil.
+	cancelSync atomic.Pointer[context.CancelFunc]
 	// joined is true if Prepare has found that this replica may take part.
 	joined atomic.Bool
 	// owned is true if the namespace existed once.
@@ -132,6 +136,7 @@ func NewRegistrar(client dynamic.Interface, d Deployment, services []router.Admi
 		fence: &fence{client: client, namespace: d.Namespace}, surplus: surplus{}, repairs: repairs{}, failed: map[string]int{}, placed: map[configKey]string{}, noticeTime: noticeTime,
 	}
 	r.canary = &canary{registrar: r}
+	r.cancelSync.Store(new(context.CancelFunc(func() {})))
 	r.setStatus(errNotReached)
 	r.markUnregistered() // A replica that never gets as far as Run is seen in the metrics too.
 	return r
@@ -430,6 +435,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.cancelSync.Store(&cancel)
 	defer r.tell()
 	missing := r.hold(configurations(stores))
 	owner, refusal, err := r.standing(ctx)

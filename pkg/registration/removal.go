@@ -242,16 +242,28 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 		return err
 	}
 	// No sync may be on its way that registers again.
+	canceled := false
+	patience := time.NewTicker(syncPatience)
+	defer patience.Stop()
 	for !r.mu.TryLock() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for a registration to end: %w", ctx.Err())
+		case <-patience.C:
+			(*r.cancelSync.Load())()
+			canceled = true
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	defer r.mu.Unlock()
 	defer r.tell()
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
+	remove := func() error { return r.removeAll(ctx) }
+	if err = retry.RetryOnConflict(retry.DefaultRetry, remove); err == nil && canceled {
+		// The API server may have made a request that was canceled.
+		sleep(ctx, noticeTime)
+		err = retry.RetryOnConflict(retry.DefaultRetry, remove)
+	}
+	return err
 }
 
 // removeAll removes every configuration, unless others have registered them. A later revision of a Deployment that ends may

@@ -1,10 +1,12 @@
 package registration
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/postern-dev/postern/pkg/router"
@@ -353,6 +356,67 @@ func TestLeave(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hangingClient is a client of an API server that answers no patch while it hangs, and makes each a moment after the client has gone.
+type hangingClient struct {
+	dynamic.Interface
+
+	hangs *atomic.Bool
+}
+
+type hangingResource struct {
+	dynamic.NamespaceableResourceInterface
+
+	hangs *atomic.Bool
+}
+
+func (c hangingClient) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return hangingResource{c.Interface.Resource(gvr), c.hangs}
+}
+
+func (c hangingResource) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if c.hangs.Load() {
+		<-ctx.Done()
+		time.AfterFunc(noticeTime/2, func() {
+			_, _ = c.NamespaceableResourceInterface.Patch(context.WithoutCancel(ctx), name, kind, data, o)
+		})
+		return nil, ctx.Err()
+	}
+	return c.NamespaceableResourceInterface.Patch(ctx, name, kind, data, o)
+}
+
+// TestLeaveWhileASyncHangs has the last replica end while the API server does not answer what it registers.
+func TestLeaveWhileASyncHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		r := newRegistrar(t, c, nil)
+		mustSync(t, r, c)
+		r.know(alone)
+		c.deleteAll(t)
+		client := hangingClient{c, &atomic.Bool{}}
+		client.hangs.Store(true)
+		r.client, r.noticeTime = client, noticeTime
+		synced := make(chan error, 1)
+		stores := c.stores(t, r)
+		go func() {
+			_, err := r.sync(t.Context(), stores)
+			synced <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		if err := r.Leave(ctx, true); err != nil {
+			t.Errorf("Leaving: %v", err)
+		}
+		if err := <-synced; !errors.Is(err, context.Canceled) {
+			t.Errorf("The sync ended with %v, want it to be ended", err)
+		}
+		time.Sleep(time.Minute)
+		if got := registeredBy(t, c); len(got) > 0 {
+			t.Errorf("Registered: %v, want nothing after the last replica has left", got)
+		}
+	})
 }
 
 func TestNamespaceThatIsNotThere(t *testing.T) {
