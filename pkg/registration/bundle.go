@@ -3,14 +3,10 @@ package registration
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 )
@@ -54,36 +50,14 @@ func (d Deployment) heldBundles(configs []*unstructured.Unstructured) [][]byte {
 	return out
 }
 
-// ourWebhooks returns the webhooks that call Postern, without those of canaries.
-func (d Deployment) ourWebhooks(configs []*unstructured.Unstructured) []any {
-	var out []any
-	for _, u := range configs {
-		if isCanary(u) {
-			continue
-		}
-		for _, w := range webhooksByName(u.Object) {
-			if d.callsUs(w) {
-				out = append(out, w)
-			}
-		}
+// RegisteredBundles returns the bundles of the registered webhooks that call Postern, in the form that Bundle.Held
+// takes.
+func RegisteredBundles(ctx context.Context, client dynamic.Interface, d Deployment) ([][]byte, error) {
+	byKind, err := d.listManaged(ctx, client)
+	if err != nil {
+		return nil, err
 	}
-	return out
-}
-
-func isCanary(u *unstructured.Unstructured) bool {
-	_, canary := u.GetAnnotations()[canaryAnnotation]
-	return canary
-}
-
-func (d Deployment) callsUs(webhook any) bool {
-	client, _, _ := unstructured.NestedMap(asMap(webhook), "clientConfig")
-	if d.URL != "" {
-		url, _ := client["url"].(string)
-		return strings.HasPrefix(url, d.base()+"/")
-	}
-	name, _, _ := unstructured.NestedString(client, "service", "name")
-	namespace, _, _ := unstructured.NestedString(client, "service", "namespace")
-	return name == d.Service && namespace == d.Namespace
+	return d.heldBundles(all(byKind)), nil
 }
 
 // introduce adds the CAs of this replica to the registered webhooks, whichever replica registered them. It changes
@@ -124,40 +98,6 @@ func (r *Registrar) introduce(ctx context.Context) error {
 	return nil
 }
 
-// RegisteredBundles returns the bundles of the registered webhooks that call Postern, in the form that Bundle.Held
-// takes.
-func RegisteredBundles(ctx context.Context, client dynamic.Interface, d Deployment) ([][]byte, error) {
-	byKind, err := d.listManaged(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	return d.heldBundles(all(byKind)), nil
-}
-
-// RegisteredSegments returns the segments of the registered webhooks that call Postern.
-func RegisteredSegments(ctx context.Context, client dynamic.Interface, d Deployment) ([]string, error) {
-	byKind, err := d.listManaged(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	return d.registeredSegments(all(byKind)...), nil
-}
-
-// listManaged returns the configurations that this Postern has registered, by kind.
-func (d Deployment) listManaged(ctx context.Context, client dynamic.Interface) (map[string][]*unstructured.Unstructured, error) {
-	out := map[string][]*unstructured.Unstructured{}
-	for kind, gvr := range resources() {
-		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: d.Selector()})
-		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", gvr.Resource, err)
-		}
-		for i := range list.Items {
-			out[kind] = append(out[kind], &list.Items[i])
-		}
-	}
-	return out, nil
-}
-
 // introducing adds this replica's CAs again each time that the probe fails. The probe fails if the CAs are not
 // registered.
 func (r *Registrar) introducing(probe func(context.Context) error) func(context.Context) error {
@@ -191,16 +131,4 @@ func (r *Registrar) addCAs(ctx context.Context, kind string, u *unstructured.Uns
 	}
 	klog.FromContext(ctx).Info("Our CA is not registered yet, adding it", "kind", kind, "name", u.GetName())
 	return r.patchWebhooks(ctx, configKey{kind, u.GetName()}, patch)
-}
-
-func (r *Registrar) patchWebhooks(ctx context.Context, key configKey, patch []jsonPatch) (*unstructured.Unstructured, error) {
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a patch: %w", err)
-	}
-	u, err := r.client.Resource(resources()[key.kind]).Patch(ctx, key.name, types.JSONPatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("changing the webhooks of %s %s: %w", key.kind, key.name, err)
-	}
-	return u, nil
 }

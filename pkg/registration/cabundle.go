@@ -4,53 +4,15 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/pem"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 )
-
-// configurations are the objects in the stores.
-func configurations(stores map[string]cache.Store) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, store := range stores {
-		out = append(out, objects(store)...)
-	}
-	return out
-}
-
-func objects(store cache.Store) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, obj := range store.List() {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			out = append(out, u)
-		}
-	}
-	return out
-}
-
-// all returns the configurations of both kinds.
-func all(byKind map[string][]*unstructured.Unstructured) []*unstructured.Unstructured {
-	return slices.Concat(slices.Collect(maps.Values(byKind))...)
-}
-
-func webhookList(config map[string]any) []any {
-	list, _ := config["webhooks"].([]any)
-	return list
-}
-
-func webhooksByName(config map[string]any) map[string]any { return named(webhookList(config)) }
 
 // caBundle returns a webhook's bundle: PEM in base64.
 func caBundle(webhook any) string {
 	text, _, _ := unstructured.NestedString(asMap(webhook), "clientConfig", "caBundle")
 	return text
-}
-
-func asMap(v any) map[string]any {
-	m, _ := v.(map[string]any)
-	return m
 }
 
 // concat appends PEM to PEM in base64. Invalid base64 is replaced.

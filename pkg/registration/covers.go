@@ -1,6 +1,8 @@
 package registration
 
-import "reflect"
+import (
+	"reflect"
+)
 
 // covers reports whether have contains every field of want with the same value.
 // Lists of named items are compared by name, as server-side apply merges them.
@@ -48,18 +50,3 @@ func covers(have, want any) bool {
 // isAtomic holds the fields of a webhook that have one owner. Whatever is added to them restricts the webhook, and server-side apply
 // replaces it.
 var isAtomic = map[string]bool{"rules": true, "namespaceSelector": true, "objectSelector": true}
-
-// named indexes a list by the field name of its items. It returns nil if an item
-// has no name.
-func named(list []any) map[string]any {
-	out := map[string]any{}
-	for _, item := range list {
-		m, _ := item.(map[string]any)
-		name, ok := m["name"].(string)
-		if !ok {
-			return nil
-		}
-		out[name] = item
-	}
-	return out
-}

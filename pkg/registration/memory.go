@@ -1,7 +1,6 @@
 package registration
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,8 +33,6 @@ type memory struct {
 	// byPeer is when a peer removed a configuration last.
 	byPeer time.Time
 }
-
-func keyOf(u *unstructured.Unstructured) configKey { return configKey{u.GetKind(), u.GetName()} }
 
 // note remembers what became of a configuration.
 func (m *memory) note(key configKey, p past) {
@@ -116,12 +113,9 @@ func (r *Registrar) noticeRemoval(u *unstructured.Unstructured) {
 		return
 	}
 	own := r.fleet.claim()
-	var c claim
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		return // It is not of a replica.
-	}
-	if c = c.normal(); c == own {
-		return
+	c, err := parseClaim(text)
+	if err != nil || c == own {
+		return // It is not of a replica, or of this one.
 	}
 	past := wasRemoved
 	if c.isPeerOf(own) {

@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/shorttext"
-	"github.com/postern-dev/postern/pkg/router"
 )
 
 const (
@@ -156,11 +155,6 @@ func foreignSelectors(want, have *unstructured.Unstructured) map[foreignSelector
 		}
 	}
 	return out
-}
-
-func isForOwnNamespace(webhook any) bool {
-	conditions, _ := asMap(webhook)["matchConditions"].([]any)
-	return named(conditions)[router.OwnNamespace] != nil
 }
 
 // findExcluded finds out what each of the selectors excludes. If the namespaces cannot be listed, what was known stays, and every other

@@ -454,7 +454,7 @@ func TestNamespacesAreListedInPages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := &Registrar{client: client}
+			r := &Registrar{writer: writer{client: client}}
 			s := foreignSelector{field: "namespaceSelector"}
 			got, err := r.excludedNamespaces(t.Context(), map[foreignSelector]labels.Selector{s: labels.SelectorFromSet(labels.Set{"off": "no"})})
 			if err != nil || len(got[s]) != tt.excluded {

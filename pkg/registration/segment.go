@@ -1,9 +1,11 @@
 package registration
 
 import (
+	"context"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/postern-dev/postern/internal/segment"
 )
@@ -61,4 +63,13 @@ func (d Deployment) registeredSegments(configs ...*unstructured.Unstructured) []
 		}
 	}
 	return out
+}
+
+// RegisteredSegments returns the segments of the registered webhooks that call Postern.
+func RegisteredSegments(ctx context.Context, client dynamic.Interface, d Deployment) ([]string, error) {
+	byKind, err := d.listManaged(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return d.registeredSegments(all(byKind)...), nil
 }
