@@ -1,9 +1,11 @@
 package helm
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -144,6 +146,7 @@ func TestFlowControlOfOlderServers(t *testing.T) {
 		"1.29 to 1.31":                      {chartutil.VersionSet{"flowcontrol.apiserver.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1beta3"}, true, "flowcontrol.apiserver.k8s.io/v1"},
 		"1.28":                              {chartutil.VersionSet{"flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3"}, true, "flowcontrol.apiserver.k8s.io/v1beta3"},
 		"without API priority and fairness": {chartutil.VersionSet{"v1", "apps/v1"}, true, ""},
+		"helm template":                     {chartutil.DefaultVersionSet, true, "flowcontrol.apiserver.k8s.io/v1"},
 		"disabled":                          {chartutil.DefaultVersionSet, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,6 +219,110 @@ func TestMistakes(t *testing.T) {
 	} {
 		if _, err := render(load(t), namespace, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Got the error %v for %v, want one that names %s", err, v, want)
+		}
+	}
+}
+
+// TestMistakesInSeveralValues covers what the templates refuse, because it depends on more than one value, and the allowed
+// neighbours.
+func TestMistakesInSeveralValues(t *testing.T) {
+	budget := func(replicas int, minAvailable any) values {
+		return values{"replicas": replicas, "podDisruptionBudget": values{"minAvailable": minAvailable}}
+	}
+	disabled := budget(2, 2)
+	disabled["podDisruptionBudget"].(values)["enabled"] = false
+	args := func(args ...any) values { return values{"extraArgs": args} }
+	const all = "podDisruptionBudget.minAvailable: %s needs all %d replicas"
+	for name, tc := range map[string]struct {
+		v    values
+		want string // What the message contains. The values are allowed if empty.
+	}{
+		"one port":                    {values{"securePort": 8080}, "securePort and healthPort: both are 8080"},
+		"one port, set twice":         {values{"securePort": 9443.0, "healthPort": int64(9443)}, "securePort and healthPort: both are 9443"},
+		"two ports":                   {values{"securePort": 8080, "healthPort": 8443}, ""},
+		"two of two":                  {budget(2, 2), fmt.Sprintf(all, "2", 2)},
+		"three of two":                {budget(2, 3.0), fmt.Sprintf(all, "3", 2)},
+		"a text, two of two":          {budget(2, "2"), fmt.Sprintf(all, "2", 2)},
+		"51% of two":                  {budget(2, "51%"), fmt.Sprintf(all, "51%", 2)},
+		"67% of three":                {budget(3, "67%"), fmt.Sprintf(all, "67%", 3)},
+		"100% of five":                {budget(5, "100%"), fmt.Sprintf(all, "100%", 5)},
+		"one of two":                  {budget(2, 1), ""},
+		"a text, one of two":          {budget(2, "1"), ""},
+		"50% of two":                  {budget(2, "50%"), ""},
+		"two of three":                {budget(3, 2), ""},
+		"66% of three":                {budget(3, "66%"), ""},
+		"one of one has no budget":    {budget(1, 1), ""},
+		"100% of one has no budget":   {budget(1, "100%"), ""},
+		"a disabled budget":           {disabled, ""},
+		"a negative number":           {budget(2, -1), "/podDisruptionBudget/minAvailable"},
+		"no number":                   {budget(2, "half"), "/podDisruptionBudget/minAvailable"},
+		"an octal number":             {budget(2, "010%"), "/podDisruptionBudget/minAvailable"},
+		"two sources of certificates": {values{"certificates": values{"secretName": "x", "certManager": values{"enabled": true}}}, "certificates: set either secretName or certManager.enabled, not both"},
+		"a flag of a value":           {args("--secure-port=9443"), "extraArgs: --secure-port is set by the value securePort"},
+		"a flag without a value":      {args("--v=2", "--metrics-authorization"), "extraArgs: --metrics-authorization is set by the value metrics.authorization"},
+		"a flag in two items":         {args("--secure-port", "--9443"), "extraArgs: --secure-port is set by the value securePort"},
+		"the schema has no two items": {args("--secure-port", "9443"), "/extraArgs/1"},
+		"the namespace":               {args("--webhook-namespace=x"), "extraArgs: --webhook-namespace is set by the namespace of the release"},
+		"a prefix of a flag":          {args("--v=2", "--secure=1", "--webhook-timeout-x=--secure-port"), ""},
+		"the second of two mistakes":  {values{"securePort": 8080, "extraArgs": []any{"--feature-gates=A=true"}}, "\nextraArgs: --feature-gates is set by the value featureGates"},
+	} {
+		_, err := render(load(t), namespace, tc.v)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: got the error %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestExtraArgumentsOfValues checks that extraArgs may have a flag of the process just if the Deployment does not set it from
+// a value. A new argument of the Deployment needs an entry in postern.validate.
+func TestExtraArgumentsOfValues(t *testing.T) {
+	template, err := os.ReadFile(filepath.Join(chartDir(), "templates", "deployment.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^ *- (--[a-z-]+)`).FindAllSubmatch(template, -1) {
+		written[string(m[1])] = true
+	}
+	rendered := map[string]bool{}
+	for _, v := range variants(t) {
+		delete(v, "extraArgs")
+		for _, arg := range arguments(t, mustRender(t, "elsewhere", v)) {
+			flag, _, _ := strings.Cut(arg, "=")
+			rendered[flag] = true
+		}
+	}
+	if diff := cmp.Diff(written, rendered); diff != "" {
+		t.Errorf("The variants render other flags (- template, + variants):\n%s", diff)
+	}
+	_, help, _ := postern(t, "--help")
+	flags := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^ {2,6}(?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(help, -1) {
+		flags[m[1]] = true
+	}
+	for flag := range rendered {
+		if !flags[flag] {
+			t.Errorf("postern --help lacks %s", flag)
+		}
+	}
+	for flag := range flags {
+		_, err := render(load(t), namespace, values{"extraArgs": []any{flag + "=x"}})
+		if refused := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by "); refused != rendered[flag] || !refused && err != nil {
+			t.Errorf("%s in extraArgs: got the error %v, the Deployment sets it: %t", flag, err, rendered[flag])
+		}
+	}
+}
+
+// TestKubernetesVersions covers what Helm compares with the chart: the version of the cluster, or, without a cluster, the
+// version that Helm was built with.
+func TestKubernetesVersions(t *testing.T) {
+	for version, want := range map[string]bool{
+		chartutil.DefaultCapabilities.KubeVersion.Version: true, // This Helm's own: it has no version information.
+		"v1.20.0": true, "v1.19.16": false, "v1.20.1": false, "v1.20.0-eks-abc123": false, "v1.21.0": false, "v1.27.9": false, "v1.27.9-eks-abc123": false,
+		"v1.28.0": true, "v1.28.0-rc.1": true, "v1.33.1-eks-abc123": true, "v1.34.1-gke.100": true, "v1.32.5+k3s1": true, "v1.37.0": true,
+	} {
+		if got := chartutil.IsCompatibleRange(load(t).Metadata.KubeVersion, version); got != want {
+			t.Errorf("The chart accepts Kubernetes %s: %t, want %t", version, got, want)
 		}
 	}
 }

@@ -217,7 +217,7 @@ func (c *cluster) underLoad(t *testing.T) {
 	l.reportAll(t)
 }
 
-// stuck adds a plugin with both halves in replicas whose port is not that of the Services. The rollout stops at the first of
+// stuck adds a plugin with both halves in replicas whose port only the pod itself reaches. The rollout stops at the first of
 // them, and says why. Nothing fails, and pods are mutated as before, also while the rollout is taken back. The plugin is then
 // added in a rollout that can be called.
 func (c *cluster) stuck(t *testing.T) {
@@ -225,7 +225,7 @@ func (c *cluster) stuck(t *testing.T) {
 	const both = allPlugins + ",PodNodeSelector"
 	l := startLoad(t, "rollout that cannot be called", c.create)
 	before := c.configurations(t)
-	c.sh(t, "%s --set plugins='{%s}' --set-json 'extraArgs=[\"--secure-port=9443\"]'", strings.TrimSuffix(upgrade, " --wait --timeout 120s"), both)
+	c.sh(t, "%s --set plugins='{%s}' --set-json 'extraArgs=[\"--bind-address=127.0.0.1\"]'", strings.TrimSuffix(upgrade, " --wait --timeout 120s"), both)
 	c.eventually(t, "an Event that says why", func() string {
 		got := c.sh(t, "kubectl -n %s get events --field-selector=reason=NotRegistered -o jsonpath='{.items[*].message}'", namespace)
 		if !strings.Contains(got, "The replica does not become ready: the API server has not reached this replica by Service postern-canary") {

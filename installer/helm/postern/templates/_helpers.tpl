@@ -61,3 +61,52 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{/*
+Refuses mistakes in more than one value, for which the schema has no clear message. It renders nothing. Every flag that the
+Deployment has from a value is here, because the chart reads the values, and not the arguments, for its roles, ports and files.
+*/}}
+{{- define "postern.validate" -}}
+{{- $mistakes := list -}}
+{{- if eq (int .Values.securePort) (int .Values.healthPort) -}}
+  {{- $mistakes = append $mistakes (printf "securePort and healthPort: both are %d, but a process needs two ports" (int .Values.securePort)) -}}
+{{- end -}}
+{{- if and .Values.certificates.secretName .Values.certificates.certManager.enabled -}}
+  {{- $mistakes = append $mistakes "certificates: set either secretName or certManager.enabled, not both" -}}
+{{- end -}}
+{{- $replicas := int .Values.replicas -}}
+{{- $min := toString .Values.podDisruptionBudget.minAvailable -}}
+{{- $available := int (trimSuffix "%" $min) -}}
+{{- if hasSuffix "%" $min -}}
+  {{- /* Kubernetes rounds up. */ -}}
+  {{- $available = int (div (add (mul $available $replicas) 99) 100) -}}
+{{- end -}}
+{{- if and .Values.podDisruptionBudget.enabled (gt $replicas 1) (ge $available $replicas) -}}
+  {{- $mistakes = append $mistakes (printf "podDisruptionBudget.minAvailable: %s needs all %d replicas (percentages are rounded up), so that no drain of their nodes would end" $min $replicas) -}}
+{{- end -}}
+{{- $flags := dict
+  "--enable-admission-plugins" "the value plugins"
+  "--disable-admission-plugins" "the value disabledPlugins"
+  "--api-server-plugins" "the value apiServerPlugins"
+  "--admission-control-config-file" "the value configuration"
+  "--feature-gates" "the value featureGates"
+  "--exempt-namespaces" "the value exemptNamespaces"
+  "--failure-policy" "the value failurePolicy"
+  "--webhook-timeout" "the value webhookTimeoutSeconds"
+  "--authorization-cache-ttl" "the value authorizationCacheTTL"
+  "--webhook-namespace" "the namespace of the release"
+  "--secure-port" "the value securePort"
+  "--health-bind-address" "the value healthPort"
+  "--tls-cert-file" "the value certificates.secretName"
+  "--tls-private-key-file" "the value certificates.secretName"
+  "--ca-bundle-file" "the value certificates.secretName"
+  "--metrics-authorization" "the value metrics.authorization"
+-}}
+{{- range .Values.extraArgs -}}
+  {{- $flag := first (splitList "=" .) -}}
+  {{- with get $flags $flag -}}
+    {{- $mistakes = append $mistakes (printf "extraArgs: %s is set by %s" $flag .) -}}
+  {{- end -}}
+{{- end -}}
+{{- with $mistakes }}{{ fail (join "\n" .) }}{{ end -}}
+{{- end }}
