@@ -60,9 +60,7 @@ func (c *canary) config(ctx context.Context, service string) (*unstructured.Unst
 	r := c.registrar
 	d := r.deployment
 	d.Service = service
-	r.mu.Lock()
 	owner, refusal, err := r.standing(ctx)
-	r.mu.Unlock()
 	if err = errors.Join(err, refusal); err != nil {
 		return nil, err
 	}

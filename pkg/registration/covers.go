@@ -1,8 +1,6 @@
 package registration
 
-import (
-	"reflect"
-)
+import "reflect"
 
 // covers reports whether have contains every field of want with the same value.
 // Lists of named items are compared by name, as server-side apply merges them.

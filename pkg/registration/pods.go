@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// lookInterval is the time between two looks at the pods. lookTimeout bounds one.
+	// lookInterval is the time between two looks at the pods. There are few, and a watch that stands still looks like one on
+	// which nothing happens. lookTimeout bounds one.
 	lookInterval = 2 * time.Second
 	lookTimeout  = 5 * time.Second
 	// lateTime is the age from which the last look tells nothing any more.

@@ -91,9 +91,7 @@ func (r *Registrar) survey(ctx context.Context) (map[string][]*unstructured.Unst
 // awaitCall returns nil once the API server has called this replica by the Service for canaries. Where nothing may be registered,
 // the replica need not be called to remove everything.
 func (r *Registrar) awaitCall(ctx context.Context) error {
-	r.mu.Lock()
 	_, refusal, err := r.standing(ctx)
-	r.mu.Unlock()
 	if err != nil || refusal != nil {
 		return err
 	}

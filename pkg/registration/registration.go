@@ -1,15 +1,18 @@
 // Package registration keeps the webhook configurations of AdmissionServices registered with the API server.
 //
-// A replica calls Prepare until that succeeds, then it may become ready and calls Run:
+// A replica calls Prepare until that succeeds. Then it may become ready, and calls Run:
 //
-//	Prepare   removes what this replica does not serve, after the API server has called it    prepare.go, canary.go
-//	Run       waits until the API server can call Postern, then syncs after each change and
-//	          every five minutes. In a sync                                                   run.go, sync.go
-//	  withdraw    Postern was uninstalled, or its namespace goes: removes everything          standing.go, remove.go
+//	Prepare   adds the CA of this replica, and removes what it does not serve. Where others are
+//	          registered, the API server has called this replica before                       prepare.go, canary.go
+//	Run       syncs at once, after each change and every five minutes. The first of these
+//	          that holds decides what a sync does                                             run.go, sync.go
+//	  withdraw    the namespace goes: removes everything                                      standing.go, remove.go
 //	  standAside  another living Deployment has registered: does nothing                      fence.go, follow.go
-//	  yield       a later revision has, or an equal replica that started later: adds only its
-//	              CA, and restores what they have registered if they are gone                 fence.go, follow.go
-//	  register    otherwise: writes what is desired, and removes what is not                  desired.go, writer.go
+//	  withdraw    Postern was uninstalled: removes everything                                 uninstall.go
+//	  introduce   the API server has not called Postern yet: adds only the CA                 probe.go, bundle.go
+//	  yield       others register, as those of a later revision: adds nothing, but restores
+//	              what they have registered if that is gone, and they are                     fence.go, follow.go
+//	  register    writes what is desired, and removes what is not                             desired.go, writer.go
 //	Leave     ends that. The last replica may remove everything                               remove.go
 //
 // What may be added while replicas of another version run is said by fleet.go and memory.go.
@@ -69,10 +72,11 @@ type Registrar struct {
 	unserved time.Time
 	canary   *canary
 
-	// mu is held during a sync. It guards the fields below.
-	mu sync.Mutex
 	// uninstalled is true if a configuration was deleted by Uninstall.
-	uninstalled bool
+	uninstalled atomic.Bool
+
+	// mu is held during a sync. It guards the fields below, and those that writer names.
+	mu sync.Mutex
 	// reached is true if the API server can call this replica.
 	reached bool
 	// leader says who registers, if it was not this replica at the last sync.

@@ -20,8 +20,12 @@ import (
 // watches the two kinds independently, so it may notice two changes in the other order without a pause.
 const noticeTime = 500 * time.Millisecond
 
-// syncPatience is how long a replica that removes everything waits for a sync before it cancels it.
-const syncPatience = time.Second
+const (
+	// syncPatience is how long a replica that removes everything waits for a sync before it cancels it.
+	syncPatience = time.Second
+	// recallTime is how long it waits for the effect of a request that it has canceled. It has little time to leave.
+	recallTime = 500 * time.Millisecond
+)
 
 // inOrderOfRemoval calls remove for all configurations, the validating ones first: without its mutating half, a service
 // would deny what that half would have changed. The mutating half therefore stays if the validating half of the same name does.
@@ -129,12 +133,15 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	defer r.mu.Unlock()
 	defer r.tell()
 	remove := func() error { return r.removeAll(ctx) }
-	if err = retry.RetryOnConflict(retry.DefaultRetry, remove); err == nil && canceled {
-		// The API server may have made a request that was canceled.
-		sleep(ctx, noticeTime)
-		err = retry.RetryOnConflict(retry.DefaultRetry, remove)
+	if err = retry.RetryOnConflict(retry.DefaultRetry, remove); err != nil || !canceled {
+		return err
 	}
-	return err
+	// The API server may make a creation that was canceled nevertheless. Another replica may have started meanwhile.
+	sleep(ctx, recallTime)
+	if last, err = r.fleet.isLast(ctx); err != nil || !last {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultRetry, remove)
 }
 
 // removeAll removes every configuration, unless others have registered them. A later revision of a Deployment that ends may

@@ -378,7 +378,7 @@ func (c hangingClient) Resource(gvr schema.GroupVersionResource) dynamic.Namespa
 func (c hangingResource) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
 	if c.hangs.Load() {
 		<-ctx.Done()
-		time.AfterFunc(noticeTime/2, func() {
+		time.AfterFunc(recallTime/2, func() {
 			_, _ = c.NamespaceableResourceInterface.Patch(context.WithoutCancel(ctx), name, kind, data, o)
 		})
 		return nil, ctx.Err()

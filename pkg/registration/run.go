@@ -2,6 +2,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -168,7 +169,7 @@ func (r *Registrar) loop(ctx context.Context, stores map[string]cache.Store, eve
 // attempt syncs and returns the time after which it must be repeated, or 0.
 func (r *Registrar) attempt(ctx context.Context, stores map[string]cache.Store) (again time.Duration) {
 	again, err := r.sync(ctx, stores)
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) { // Leave cancels a sync.
 		r.failures = 0
 		return again
 	}
@@ -189,8 +190,6 @@ func (r *Registrar) markReached() {
 // notice learns from the last state of a configuration that Uninstall deleted it.
 func (r *Registrar) notice(u *unstructured.Unstructured) {
 	if _, ok := u.GetAnnotations()[UninstalledAnnotation]; ok {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.uninstalled = true
+		r.uninstalled.Store(true)
 	}
 }

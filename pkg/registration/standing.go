@@ -30,7 +30,7 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 		return nil, nil, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
 	switch {
-	case r.uninstalled:
+	case r.uninstalled.Load():
 		return nil, errors.New("postern was uninstalled: restart it to install it again"), nil
 	case err != nil:
 		// A Postern that is called by its URL needs no namespace.

@@ -25,6 +25,8 @@ type writer struct {
 	news       news
 	had        memory
 
+	// The fields below are guarded by the mutex of the Registrar, and used by write alone.
+
 	// at is where and with which bundle the API server calls Postern, in this sync.
 	at endpoint
 	// placed are the segments that this replica last registered or saw registered. While that is the one to register, the

@@ -82,7 +82,7 @@ Deployment has from a value is here, because the chart reads the values, and not
   {{- $available = int (div (add (mul $available $replicas) 99) 100) -}}
 {{- end -}}
 {{- if and .Values.podDisruptionBudget.enabled (gt $replicas 1) (ge $available $replicas) -}}
-  {{- $mistakes = append $mistakes (printf "podDisruptionBudget.minAvailable: %s needs all %d replicas (percentages are rounded up), so that no drain of their nodes would end" $min $replicas) -}}
+  {{- $mistakes = append $mistakes (printf "podDisruptionBudget.minAvailable: %s needs all %d replicas (percentages are rounded up), so that no drain of their nodes would end: raise replicas, or disable the budget" $min $replicas) -}}
 {{- end -}}
 {{- $flags := dict
   "--enable-admission-plugins" "the value plugins"
@@ -97,9 +97,9 @@ Deployment has from a value is here, because the chart reads the values, and not
   "--webhook-namespace" "the namespace of the release"
   "--secure-port" "the value securePort"
   "--health-bind-address" "the value healthPort"
-  "--tls-cert-file" "the value certificates.secretName"
-  "--tls-private-key-file" "the value certificates.secretName"
-  "--ca-bundle-file" "the value certificates.secretName"
+  "--tls-cert-file" "the values of certificates"
+  "--tls-private-key-file" "the values of certificates"
+  "--ca-bundle-file" "the values of certificates"
   "--metrics-authorization" "the value metrics.authorization"
 -}}
 {{- range .Values.extraArgs -}}
