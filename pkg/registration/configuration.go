@@ -55,17 +55,9 @@ func (d Deployment) isOurs(u *unstructured.Unstructured) bool {
 	if u.GetLabels()[NamespaceLabel] != "" {
 		return u.GetLabels()[NamespaceLabel] == d.Namespace
 	}
-	for _, w := range webhooksByName(u.Object) {
-		if d.callsUs(w) {
-			return true
-		}
-	}
-	for _, m := range u.GetManagedFields() {
-		if m.Manager == FieldManager && m.Operation == metav1.ManagedFieldsOperationApply {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(webhookList(u.Object), d.callsUs) || slices.ContainsFunc(u.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == FieldManager && m.Operation == metav1.ManagedFieldsOperationApply
+	})
 }
 
 func (d Deployment) callsUs(webhook any) bool {

@@ -132,8 +132,10 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	}
 	defer r.mu.Unlock()
 	defer r.tell()
-	remove := func() error { return r.removeAll(ctx) }
-	if err = retry.RetryOnConflict(retry.DefaultRetry, remove); err != nil || !canceled {
+	remove := func() error {
+		return retry.RetryOnConflict(retry.DefaultRetry, func() error { return r.removeAll(ctx) })
+	}
+	if err = remove(); err != nil || !canceled {
 		return err
 	}
 	// The API server may make a creation that was canceled nevertheless. Another replica may have started meanwhile.
@@ -141,7 +143,7 @@ func (r *Registrar) Leave(ctx context.Context, deregister bool) error {
 	if last, err = r.fleet.isLast(ctx); err != nil || !last {
 		return err
 	}
-	return retry.RetryOnConflict(retry.DefaultRetry, remove)
+	return remove()
 }
 
 // removeAll removes every configuration, unless others have registered them. A later revision of a Deployment that ends may

@@ -25,7 +25,7 @@ type writer struct {
 	news       news
 	had        memory
 
-	// The fields below are guarded by the mutex of the Registrar, and used by write alone.
+	// The mutex of the Registrar guards the fields below. Of the methods only write uses them.
 
 	// at is where and with which bundle the API server calls Postern, in this sync.
 	at endpoint
