@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/postern-dev/postern/internal/reads"
 )
@@ -35,8 +36,10 @@ type share struct {
 	// delayed is true if other requests were in the way, queued if a plugin said so, and refused if they kept memory that the
 	// request needed.
 	delayed, queued, refused atomic.Bool
-	// waited is true if calls of other requests of the tenant were in the way.
-	waited atomic.Bool
+	// waited is true if calls of other requests of the tenant were in the way. waitEnd, unless zero, is when the request stops
+	// waiting for them.
+	waited  atomic.Bool
+	waitEnd time.Time
 	// progress belongs to the calls of the router.
 	progress progress
 }

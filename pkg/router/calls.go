@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"sync"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
@@ -78,7 +79,8 @@ type progress struct {
 	hasCalled, isWaiting, isOver bool
 }
 
-// take takes a place for a call of a request. It waits until one is free or ctx ends, unless too many requests wait already.
+// take takes a place for a call of a request. It waits until one is free, ctx ends, or the request may not wait any longer, unless
+// too many requests wait already.
 func (c *calls) take(ctx context.Context, s *share) error {
 	c.mu.Lock()
 	q := c.tenants[s.tenant]
@@ -101,16 +103,23 @@ func (c *calls) take(ctx context.Context, s *share) error {
 	}
 	q.calls++
 	c.mu.Unlock()
+	var tooLong <-chan time.Time
+	if !s.waitEnd.IsZero() {
+		tooLong = time.After(time.Until(s.waitEnd))
+	}
+	err := reads.ErrBusy
 	select {
 	case q.places <- struct{}{}:
 		return nil
+	case <-tooLong:
 	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q.calls--
 	c.forget(s.tenant, q)
-	return ctx.Err()
+	return err
 }
 
 // mayWait counts a request that has to wait, until it is over. It is not refused after its first call: if it had to compete

@@ -294,10 +294,12 @@ func TestFailuresAfterWaiting(t *testing.T) {
 		request admissionv1.AdmissionRequest
 		// denied is the tenant in the denial, or "" for a failure.
 		denied string
+		// waits is how long it waits if it has a second.
+		waits time.Duration
 	}{
-		"a user":       {from("shop", "alice"), `namespace "shop"`},
-		"a node":       {from("shop", "system:node:a", "system:nodes"), `node "system:node:a"`},
-		"a controller": {from("shop", "system:serviceaccount:kube-system:job-controller"), ""},
+		"a user":       {from("shop", "alice"), `namespace "shop"`, 500 * time.Millisecond},
+		"a node":       {from("shop", "system:node:a", "system:nodes"), `node "system:node:a"`, 500 * time.Millisecond},
+		"a controller": {from("shop", "system:serviceaccount:kube-system:job-controller"), "", 900 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -314,8 +316,12 @@ func TestFailuresAfterWaiting(t *testing.T) {
 					go func() { early <- exchange(t, r, "/pods/mutate?timeout=30s", &tc.request) }()
 				}
 				synctest.Wait()
+				start := time.Now()
 				if a := exchange(t, r, "/pods/mutate?timeout=1s", &tc.request); !isWanted(a, http.StatusGatewayTimeout) {
 					t.Errorf("Got %d %s for a request that waited to its end", a.code, a.body)
+				}
+				if took := time.Since(start); took != tc.waits {
+					t.Errorf("It waited %v, want %v", took, tc.waits)
 				}
 				go func() { late <- exchange(t, r, "/pods/mutate?timeout=30s", &tc.request) }()
 				synctest.Wait()
@@ -329,6 +335,66 @@ func TestFailuresAfterWaiting(t *testing.T) {
 				if a := <-late; !isWanted(a, http.StatusInternalServerError) {
 					t.Errorf("Got %d %s for a request that waited before it failed", a.code, a.body)
 				}
+			})
+		})
+	}
+}
+
+// TestWaitsEndAtHalfOfTheTime covers a request whose first call waits for a place, and which has its answer after half of its time.
+// It gets another place only if one is free.
+func TestWaitsEndAtHalfOfTheTime(t *testing.T) {
+	for name, isFree := range map[string]bool{"a place is free": true, "no place is free": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := &calling{answers: make(chan error)}
+				r, err := router.New([]router.AdmissionService{service(func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					if resp := api.admit(ctx, ar); ar.Name != "twice" || !resp.Allowed {
+						return resp
+					}
+					return api.admit(ctx, ar)
+				})}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				once, twice := from("shop", "alice"), from("shop", "alice")
+				twice.Name = "twice"
+				// The calls that wait at a channel get its values in the order in which they came.
+				early, answers := make(chan answer, maxCalls), make(chan answer, 1)
+				begin := func(n int) {
+					for range n {
+						go func() { early <- exchange(t, r, "/pods/mutate?timeout=30s", &once) }()
+					}
+					synctest.Wait()
+				}
+				begin(maxCalls)
+				start := time.Now()
+				go func() { answers <- exchange(t, r, "/pods/mutate?timeout=10s", &twice) }()
+				synctest.Wait()
+				time.Sleep(4 * time.Second)
+				for range maxCalls {
+					api.answers <- nil
+					<-early
+				}
+				begin(maxCalls - 1)
+				time.Sleep(4 * time.Second)
+				if !isFree {
+					begin(1)
+				}
+				api.answers <- nil
+				if isFree {
+					synctest.Wait()
+					for range maxCalls {
+						api.answers <- nil
+					}
+				}
+				a := <-answers
+				if took := time.Since(start); took != 8*time.Second {
+					t.Errorf("It took %v, want 8s", took)
+				}
+				if isFree && !response(t, a, "u").Allowed || !isFree && !isBusy(t, a, `namespace "shop"`) {
+					t.Errorf("Got %d %s", a.code, a.body)
+				}
+				close(api.answers)
 			})
 		})
 	}

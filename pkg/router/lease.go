@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
@@ -33,6 +34,8 @@ type lease struct {
 	isSystem, slot bool
 	// isChosen says that whoever sends the request may want it to fail: a user chooses how many requests there are.
 	isChosen bool
+	// waitEnd is when a request that may be chosen stops waiting for calls of others.
+	waitEnd time.Time
 	// delayed is true if memory was not available at once.
 	delayed atomic.Bool
 }
@@ -98,6 +101,9 @@ func (l *lease) take(ctx context.Context, ar *admissionv1.AdmissionRequest) erro
 		return l.tooMany("too_many", "too many requests are being decided")
 	}
 	l.reads = r.newAccount(r.tenantOf(ar, l.isSystem), l.memory)
+	if l.isChosen {
+		l.reads.waitEnd = l.waitEnd
+	}
 	l.slot = true
 	r.metrics.began(l.half)
 	return nil

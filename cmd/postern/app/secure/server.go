@@ -10,28 +10,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-const (
-	readHeaderTimeout = 5 * time.Second
-	// maxHeaderBytes is far more than an API server sends.
-	maxHeaderBytes = 64 << 10
-)
+// maxHeaderBytes is far more than an API server sends.
+const maxHeaderBytes = 64 << 10
 
-// Timeouts are the timeouts of a port.
-type Timeouts struct{ Read, Write, Idle time.Duration }
+// Timeouts are the timeouts of a port. Header and Read begin after the handshake of a new connection, and with the first byte of
+// each further request. The shortest one bounds the handshake.
+type Timeouts struct{ Header, Read, Write, Idle time.Duration }
 
 var (
-	// PortTimeouts are longer than the 30 s that a webhook call may take.
-	PortTimeouts = Timeouts{Read: 35 * time.Second, Write: 40 * time.Second, Idle: 2 * time.Minute}
+	// PortTimeouts are longer than the 30 s that a webhook call may take, and than the 90 s for which an API server keeps a
+	// connection. It opens some for which it has no request when they are ready. A request that it sends while this side closes
+	// the connection is lost.
+	PortTimeouts = Timeouts{Header: 2 * time.Minute, Read: 155 * time.Second, Write: 40 * time.Second, Idle: 2 * time.Minute}
 	// HealthTimeouts are those of a port that every pod can reach, and that serves requests
 	// without a body. Kubelets and Prometheus connect again.
-	HealthTimeouts = Timeouts{Read: 5 * time.Second, Write: 10 * time.Second, Idle: 15 * time.Second}
+	HealthTimeouts = Timeouts{Header: 5 * time.Second, Read: 5 * time.Second, Write: 10 * time.Second, Idle: 15 * time.Second}
 )
 
 // NewServer returns an HTTP server that logs with the logger of the context. A cancelled context does not end its requests.
 func NewServer(ctx context.Context, h http.Handler, t Timeouts) *http.Server {
 	logger := klog.FromContext(ctx)
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: t.Read, WriteTimeout: t.Write,
+		Handler: h, ReadHeaderTimeout: t.Header, ReadTimeout: t.Read, WriteTimeout: t.Write,
 		IdleTimeout: t.Idle, MaxHeaderBytes: maxHeaderBytes,
 		BaseContext: func(net.Listener) context.Context { return klog.NewContext(context.WithoutCancel(ctx), logger) },
 		ErrorLog:    log.New(logWriter{logger}, "", 0),
