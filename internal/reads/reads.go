@@ -13,7 +13,8 @@ var ErrTooLarge = errors.New("what the API server answers needs more memory than
 // ErrHeld is returned if other requests hold the memory for what is read.
 var ErrHeld = errors.New("too many bytes of requests are held")
 
-// ErrBusy is returned if too many requests of the same tenant wait for calls of the API server.
+// ErrBusy is returned if too many requests of the same tenant wait for calls of the API server, or if the request may not wait any
+// longer.
 var ErrBusy = errors.New("too many requests need the API server")
 
 // Account holds memory until a decision ends, and lets calls wait for those of other requests. Its methods may be called by several goroutines.

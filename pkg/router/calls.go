@@ -122,8 +122,8 @@ func (c *calls) take(ctx context.Context, s *share) error {
 	return err
 }
 
-// mayWait counts a request that has to wait, until it is over. It is not refused after its first call: if it had to compete
-// for each call, many requests would be refused after most of their work.
+// mayWait counts a request that has to wait, until it is over. It is not refused after its first call, as long as it may wait: if it
+// had to compete for each call, many requests would be refused after most of their work.
 func (c *calls) mayWait(q *queue, s *share) bool {
 	if s.progress.isWaiting || s.progress.isOver {
 		return true

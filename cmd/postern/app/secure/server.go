@@ -10,18 +10,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxHeaderBytes is far more than an API server sends.
-const maxHeaderBytes = 64 << 10
+// maxHeaderBytes is far more than an API server sends of its own. It passes up to 25 KiB of the header of its user on: tracestate and
+// baggage.
+const maxHeaderBytes = 32 << 10
 
 // Timeouts are the timeouts of a port. Header and Read begin after the handshake of a new connection, and with the first byte of
-// each further request. The shortest one bounds the handshake.
+// each further request. The shortest one of Header, Read and Write bounds the handshake, too.
 type Timeouts struct{ Header, Read, Write, Idle time.Duration }
 
 var (
-	// PortTimeouts are longer than the 30 s that a webhook call may take, and than the 90 s for which an API server keeps a
-	// connection. It opens some for which it has no request when they are ready. A request that it sends while this side closes
-	// the connection is lost.
-	PortTimeouts = Timeouts{Header: 2 * time.Minute, Read: 155 * time.Second, Write: 40 * time.Second, Idle: 2 * time.Minute}
+	// PortTimeouts are longer than the 30 s that a webhook call may take. An API server that is busy needs seconds for a handshake
+	// and a header, and must not lose the connection before its own time-out, which is 10 s by default.
+	PortTimeouts = Timeouts{Header: 15 * time.Second, Read: 35 * time.Second, Write: 40 * time.Second, Idle: 2 * time.Minute}
 	// HealthTimeouts are those of a port that every pod can reach, and that serves requests
 	// without a body. Kubelets and Prometheus connect again.
 	HealthTimeouts = Timeouts{Header: 5 * time.Second, Read: 5 * time.Second, Write: 10 * time.Second, Idle: 15 * time.Second}
