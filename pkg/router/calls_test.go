@@ -375,6 +375,7 @@ func TestWaitsEndAtHalfOfTheTime(t *testing.T) {
 					api.answers <- nil
 					<-early
 				}
+				synctest.Wait()
 				begin(maxCalls - 1)
 				time.Sleep(4 * time.Second)
 				if !isFree {
