@@ -30,7 +30,7 @@ func serveOn(t *testing.T, limits secure.Limits, h http.Handler) (*http.Server, 
 	}
 	conns := secure.NewConnections(l, limits, klog.FromContext(t.Context()))
 	srv := secure.NewServer(t.Context(), h, secure.PortTimeouts)
-	go func() { _ = srv.Serve(conns) }()
+	go func() { _ = secure.Serve(srv, conns) }()
 	t.Cleanup(func() { srv.Close() })
 	return srv, conns
 }

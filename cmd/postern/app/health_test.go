@@ -71,7 +71,7 @@ func TestDrain(t *testing.T) {
 	}
 	served, drained, slow := make(chan error, 1), make(chan error, 1), make(chan string, 1)
 	conns := secure.NewConnections(l, secure.Limits{}, klog.FromContext(t.Context()))
-	go func() { served <- srv.Serve(conns) }()
+	go func() { served <- secure.Serve(srv, conns) }()
 	fetch := func(path string) string {
 		resp, err := http.Get("http://" + l.Addr().String() + path)
 		if err != nil {

@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/cmd/postern/app/secure/securetest"
 )
 
 // dial opens a connection to the secure port.
@@ -128,4 +131,75 @@ func largeEnvelopes(ctx context.Context, t *testing.T, p *limited) {
 	if codes := p.send(ctx, 24, 20, p.mutate, body); codes[http.StatusRequestEntityTooLarge] != 24 {
 		t.Errorf("Large envelopes: got the codes %v, want 413", codes)
 	}
+}
+
+// unfinishedHeader sends a part of a header that consists of lines.
+func (p *limited) unfinishedHeader(line func(i int) string) func(conn net.Conn) error {
+	var header strings.Builder
+	header.WriteString("POST / HTTP/1.1\r\nHost: postern\r\n")
+	for i := 0; header.Len() < 31<<10; i++ {
+		header.WriteString(line(i))
+	}
+	config := p.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.ServerName = "127.0.0.1"
+	return func(conn net.Conn) error {
+		_, err := io.WriteString(tls.Client(conn, config), header.String())
+		return err
+	}
+}
+
+// unfinishedHandshake sends the first message of a handshake, with as much as fits into 4 KiB.
+func unfinishedHandshake(t *testing.T) func(conn net.Conn) error {
+	t.Helper()
+	hello := securetest.Hello(t, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	hello = securetest.WithBinders(hello, (4000-len(hello))/2)
+	return func(conn net.Conn) error {
+		if _, err := conn.Write(hello); err != nil {
+			return err
+		}
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	}
+}
+
+// unfinished opens as many connections as each source may have to the secure port, and sends a part of something on each. The process
+// must admit pods beside them.
+func unfinished(t *testing.T, p *limited, sources int, send func(conn net.Conn) error, pod string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	start := time.Now()
+	var all, sent sync.WaitGroup
+	answered := make(chan struct{})
+	var opened atomic.Int32
+	for i := range 16 {
+		sent.Add(1)
+		all.Go(func() {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(1+i%sources))}}
+			for range 1000 * sources / 16 {
+				conn, err := d.DialContext(ctx, "tcp", p.address)
+				if err != nil {
+					continue // A connection that is closed for another one.
+				}
+				defer conn.Close()
+				if send(conn) == nil {
+					opened.Add(1)
+				}
+			}
+			sent.Done()
+			<-answered
+		})
+	}
+	sent.Wait()
+	took := time.Since(start)
+	if codes := p.send(ctx, 40, 60, p.mutate, pod); codes[http.StatusOK] != 40 {
+		t.Errorf("%d sources: got the codes %v, want 200", sources, codes)
+	}
+	t.Logf("%d sources sent a part on %d connections in %v; the most memory so far is %d bytes", sources, opened.Load(), took, p.peak())
+	if int(opened.Load()) < 800*sources {
+		t.Errorf("%d sources sent a part on %d connections, want at least %d", sources, opened.Load(), 800*sources)
+	}
+	close(answered)
+	all.Wait()
+	p.mustRun(t, "unfinished")
 }

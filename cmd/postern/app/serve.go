@@ -143,7 +143,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 	start(func(ctx context.Context) error { return p.awaitInformers(ctx, synced) })
 	start(func(ctx context.Context) error { return p.register(ctx, fleet, synced, prepared) })
 	start(func(context.Context) error {
-		err := serveUntilClosed(srv.ServeTLS(conns, "", ""))
+		err := serveUntilClosed(secure.Serve(srv, conns))
 		if p.health.draining.Load() && errors.Is(err, net.ErrClosed) {
 			// The drain closed the listener.
 			return nil
@@ -158,7 +158,7 @@ func (p *process) run(ctx context.Context, port, plain net.Listener) error {
 		healthConns := secure.NewConnections(plain, healthLimits, klog.FromContext(ctx))
 		health := p.newHealthServer(background)
 		servers = append(servers, health)
-		start(func(context.Context) error { return serveUntilClosed(health.Serve(healthConns)) })
+		start(func(context.Context) error { return serveUntilClosed(secure.Serve(health, healthConns)) })
 	}
 	klog.FromContext(ctx).Info("Serving", "address", port.Addr().String())
 	select {

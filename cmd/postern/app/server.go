@@ -44,12 +44,14 @@ func (o *options) newServer(ctx context.Context, h http.Handler, certificate fun
 		return nil, err
 	}
 	config.GetCertificate = certificate
+	// The client of a session that is resumed is not verified again, and its ticket makes the hello larger. API servers resume none.
+	config.SessionTicketsDisabled = true
 	if o.clientCA != "" {
 		clients, err := secure.NewClientCA(o.clientCA, secure.ClientCAAge, now, klog.FromContext(ctx))
 		if err != nil {
 			return nil, err
 		}
-		config.ClientAuth, config.VerifyConnection = tls.RequestClientCert, clients.Verify
+		config.ClientAuth, config.VerifyPeerCertificate = tls.RequestClientCert, clients.Verify
 	}
 	srv := secure.NewServer(ctx, h, secure.PortTimeouts)
 	srv.TLSConfig = config

@@ -8,12 +8,14 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/cmd/postern/app/secure"
+	"github.com/postern-dev/postern/cmd/postern/app/secure/securetest"
 )
 
 // authority signs certificates for tests.
@@ -109,7 +112,7 @@ func serveTLS(t *testing.T, o *options, server *authority, limits secure.Limits,
 		t.Fatalf("Listening: %v", err)
 	}
 	conns := secure.NewConnections(l, limits, klog.FromContext(t.Context()))
-	go func() { _ = srv.ServeTLS(conns, "", "") }()
+	go func() { _ = secure.Serve(srv, conns) }()
 	t.Cleanup(func() { srv.Close() })
 	return conns
 }
@@ -129,7 +132,7 @@ func fetch(t *testing.T, url string, config *tls.Config) string {
 
 func TestClientCA(t *testing.T) {
 	server, clients, strangers := newAuthority(t), newAuthority(t), newAuthority(t)
-	url := listenTLS(t, &options{clientCA: clients.file(t), tlsMinVersion: "VersionTLS12"}, server)
+	url := listenTLS(t, &options{clientCA: clients.file(t), tlsMinVersion: "VersionTLS12", disableHTTP2: true}, server)
 	ours, theirs := clients.sign(t, x509.ExtKeyUsageClientAuth), strangers.sign(t, x509.ExtKeyUsageClientAuth)
 	for _, c := range []struct {
 		name, path string
@@ -182,11 +185,7 @@ func TestClientCAIsReloaded(t *testing.T) {
 	}
 	want := func(when string, a *authority, ok bool) {
 		t.Helper()
-		leaf, err := x509.ParseCertificate(a.sign(t, x509.ExtKeyUsageClientAuth).Certificate[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := ca.Verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}); (err == nil) != ok {
+		if err := ca.Verify(a.sign(t, x509.ExtKeyUsageClientAuth).Certificate, nil); (err == nil) != ok {
 			t.Errorf("%s: got %v, want it verified: %v", when, err, ok)
 		}
 	}
@@ -206,6 +205,56 @@ func TestClientCAIsReloaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("Gone", after, true)
+}
+
+// TestStrangersDoNotWait has a client whose certificate the client CA has not signed. With TLS 1.2 it could keep the server waiting for
+// the next message, and its certificate in memory, until the time for the handshake is over.
+func TestStrangersDoNotWait(t *testing.T) {
+	server, clients, strangers := newAuthority(t), newAuthority(t), newAuthority(t)
+	conns := serveTLS(t, &options{clientCA: clients.file(t), tlsMinVersion: "VersionTLS12", disableHTTP2: true}, server, secure.Limits{}, http.NotFoundHandler())
+	for name, c := range map[string]struct {
+		cert  *tls.Certificate
+		waits bool
+	}{"ours": {clients.sign(t, x509.ExtKeyUsageClientAuth), true}, "theirs": {strangers.sign(t, x509.ExtKeyUsageClientAuth), false}} {
+		conn, err := net.Dial("tcp", conns.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		hello := securetest.Hello(t, &tls.Config{ServerName: "localhost", MaxVersion: tls.VersionTLS12})
+		if _, err := conn.Write(slices.Concat(hello, securetest.Certificates(c.cert.Certificate...))); err != nil {
+			t.Errorf("%s: sending: %v", name, err)
+		}
+		limit := secure.PortTimeouts.Header - 2*time.Second
+		if c.waits {
+			limit = 100 * time.Millisecond
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(limit))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) != c.waits {
+			t.Errorf("%s: got %v within %v, want the connection to be open: %v", name, err, limit, c.waits)
+		}
+	}
+}
+
+// TestSessionsAreNotResumed has a client that would resume a session.
+func TestSessionsAreNotResumed(t *testing.T) {
+	server := newAuthority(t)
+	url := listenTLS(t, &options{tlsMinVersion: "VersionTLS12", disableHTTP2: true}, server)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+			RootCAs: server.pool(), MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		}}
+		for range 2 {
+			resp, err := (&http.Client{Transport: transport}).Get(url + "/livez")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.TLS.DidResume {
+				t.Errorf("%s: the session was resumed", tls.VersionName(version))
+			}
+		}
+	}
 }
 
 func TestProtocolsOfTheServer(t *testing.T) {

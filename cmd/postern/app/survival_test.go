@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -69,7 +70,8 @@ type limited struct {
 	ended            chan error
 }
 
-func startLimited(t *testing.T, limit int64) *limited {
+// startLimited starts a process that may use so much memory, in bytes, and so many file descriptors.
+func startLimited(t *testing.T, limit int64, descriptors int) *limited {
 	t.Helper()
 	p := &limited{group: memoryGroup(t, limit), ended: make(chan error, 1)}
 	bin := filepath.Join(t.TempDir(), "postern")
@@ -93,7 +95,7 @@ func startLimited(t *testing.T, limit int64) *limited {
 	p.address, p.health = "127.0.0.1:"+port, "127.0.0.1:"+freePort(t)
 	p.url = "https://" + p.address
 	// The shell enters the group, limits the file descriptors and executes the binary.
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && ulimit -n 1024 && exec "$@"`, p.group, bin,
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `echo $$ > "$0/cgroup.procs" && ulimit -n "$1" && shift && exec "$@"`, p.group, fmt.Sprint(descriptors), bin,
 		"--enable-admission-plugins=AlwaysPullImages,DenyExecOnPrivileged,LimitRanger,PodPreset,PodTolerationRestriction", "--kubeconfig="+kubeconfig(t, api.URL), "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--health-bind-address="+p.health, "--webhook-url="+p.url, "--cert-dir="+dir, "--shutdown-delay-duration=0s")
 	cmd.Stderr = &p.stderr
@@ -192,6 +194,15 @@ func podReview(spec string) string {
 		"kind":{"version":"v1","kind":"Pod"},"resource":{"version":"v1","resource":"pods"},"object":{"metadata":{"name":"p"},"spec":` + spec + `}}}`
 }
 
+// largePod returns a review of a pod with 2.9 MB of variables.
+func largePod() string {
+	var env strings.Builder
+	for i := 0; env.Len() < 2_900_000; i++ {
+		fmt.Fprintf(&env, `{"name":"VARIABLE_%d","value":"its value"},`, i)
+	}
+	return podReview(`{"containers":[{"name":"c","image":"i","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}`)
+}
+
 // presets returns PodPresets of the namespace presets, of which each adds as many variables to every pod. The cache has them all.
 func presets(n, variables int) (out []string) {
 	for i := range n {
@@ -214,26 +225,44 @@ const largestPeak = 300 << 20
 // TestSurvival sends objects that are small as text and large in memory to processes with 256 and 512 MiB and 1024 file
 // descriptors, and attacks their connections. The processes must answer and survive.
 func TestSurvival(t *testing.T) {
-	ring.Second(t, "attacks on processes with little memory, for a minute and a half")
+	ring.Second(t, "attacks on processes with little memory, for two and a half minutes")
 	t.Run("256 MiB", func(t *testing.T) { survive(t, 256<<20) })
 	t.Run("512 MiB", func(t *testing.T) {
 		if peak := survive(t, 512<<20); peak == 0 || peak > largestPeak {
 			t.Errorf("The peak was %d bytes (0: unknown), want at most %d", peak, largestPeak)
 		}
 	})
+	t.Run("unfinished", func(t *testing.T) {
+		p := startLimited(t, 512<<20, 4096)
+		small, long := podReview(`{"containers":[{"name":"c","image":"i"}]}`), p.unfinishedHeader(func(int) string { return "a:" })
+		for _, c := range []struct {
+			name string
+			send func(net.Conn) error
+		}{
+			{"a handshake", unfinishedHandshake(t)},
+			{"a header of short lines", p.unfinishedHeader(func(i int) string { return fmt.Sprintf("%03s:\n", strconv.FormatInt(int64(i), 36)) })},
+			{"a header of 95 lines", p.unfinishedHeader(func(int) string { return strings.Repeat("a", 330) + ":\n" })},
+			{"a header of one line", long},
+		} {
+			t.Log(c.name)
+			for sources := 1; sources <= 2; sources++ {
+				unfinished(t, p, sources, c.send, small)
+			}
+			if peak := p.peak(); peak == 0 || peak > largestPeak {
+				t.Errorf("%s: the peak was %d bytes (0: unknown), want at most %d", c.name, peak, largestPeak)
+			}
+		}
+		unfinished(t, p, 2, long, largePod())
+	})
 }
 
 // survive attacks a process with a memory limit, and returns the most memory that it used, in bytes.
 func survive(t *testing.T, limit int64) (peak int64) {
 	t.Helper()
-	p := startLimited(t, limit)
+	p := startLimited(t, limit, 1024)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
-	var env strings.Builder
-	for i := 0; env.Len() < 2_900_000; i++ {
-		fmt.Fprintf(&env, `{"name":"VARIABLE_%d","value":"its value"},`, i)
-	}
-	ordinary := podReview(`{"containers":[{"name":"c","image":"i","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}`)
+	ordinary := largePod()
 	escapes := podReview(`{"containers":[{"name":"c","image":"i","args":["` + strings.Repeat(`\u003c`, 3<<19) + `"]}]}`)
 	const connect = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CONNECT","namespace":"ns","name":"terms",
 		"kind":{"version":"v1","kind":"PodExecOptions"},"resource":{"version":"v1","resource":"pods"},"subResource":"exec","object":{"kind":"PodExecOptions","apiVersion":"v1"}}}`

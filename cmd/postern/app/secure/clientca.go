@@ -71,17 +71,25 @@ func (c *ClientCA) current() *x509.CertPool {
 	return c.pool
 }
 
-// Verify fails a handshake with a client whose certificate is not signed by the CA. The
-// handler decides whether a client needs a certificate: the kubelet has none.
-func (c *ClientCA) Verify(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 {
+// Verify is the VerifyPeerCertificate of a tls.Config. It fails a handshake with a client whose certificate is not signed by the CA. The
+// handler decides whether a client needs a certificate: the kubelet has none. VerifyConnection would be later: crypto/tls first waits for
+// another message of the client, and keeps certificates that take 80 times their size of memory.
+func (c *ClientCA) Verify(raw [][]byte, _ [][]*x509.Certificate) error {
+	if len(raw) == 0 {
 		return nil
 	}
+	certs := make([]*x509.Certificate, len(raw))
 	intermediates := x509.NewCertPool()
-	for _, cert := range state.PeerCertificates[1:] {
-		intermediates.AddCert(cert)
+	for i := range raw {
+		var err error
+		if certs[i], err = x509.ParseCertificate(raw[i]); err != nil {
+			return err
+		}
+		if i > 0 {
+			intermediates.AddCert(certs[i])
+		}
 	}
-	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+	_, err := certs[0].Verify(x509.VerifyOptions{
 		Roots: c.current(), Intermediates: intermediates, CurrentTime: c.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err

@@ -3,7 +3,6 @@ package secure
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -43,8 +42,8 @@ type Connections struct {
 
 	Limits
 
-	logger             klog.Logger
-	refusals, failures sparselog.Limiter
+	logger                       klog.Logger
+	refusals, failures, excesses sparselog.Limiter
 	// close closes the listener. Both the drain and the server call it.
 	close func() error
 	// known has the addresses of known sources.
@@ -238,6 +237,13 @@ func (c *Connections) drop(conn *connection) {
 	c.ended = make(chan struct{})
 }
 
+// report logs that a connection is closed because of what its client has sent.
+func (c *Connections) report(conn *connection, err error) {
+	if suppressed, ok := c.excesses.Allow(); ok {
+		c.logger.Info("Closing a connection", "source", conn.source, "err", err, "suppressed", suppressed)
+	}
+}
+
 // Count returns how many connections are open, and a channel that is closed when one of them ends.
 func (c *Connections) Count() (open int, ended <-chan struct{}) {
 	c.mu.Lock()
@@ -279,8 +285,26 @@ type connection struct {
 	// It is written with the mutex.
 	recognized atomic.Bool
 
+	// most is how many bytes the client may send for a handshake or a request while the connection is not recognized, or 0 for no
+	// bound. sent is how many it has sent. Both are for the goroutine that reads, or that serves when nothing is read.
+	most, sent int
+
 	state   http.ConnState
 	dropped bool
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(p []byte) (int, error) {
+	if c.most == 0 || c.recognized.Load() {
+		return c.Conn.Read(p)
+	}
+	if c.sent >= c.most {
+		c.port.report(c, errManyBytes)
+		return 0, errManyBytes
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.most-c.sent)])
+	c.sent += n
+	return n, err
 }
 
 // Close implements net.Conn.
@@ -311,6 +335,9 @@ func (c *connection) enter(state http.ConnState) {
 	c.port.mu.Lock()
 	defer c.port.mu.Unlock()
 	c.state = state
+	if state == http.StateIdle {
+		c.sent = 0
+	}
 }
 
 // many reports whether the source of the connection has more than half of the connections
@@ -381,8 +408,8 @@ func Callers(knows func(path string) bool, next http.Handler) http.Handler {
 
 // connectionIn returns the connection in one of an HTTP server, or nil if Connections did not accept it.
 func connectionIn(conn net.Conn) *connection {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
+	if b, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = b.NetConn()
 	}
 	c, _ := conn.(*connection)
 	return c

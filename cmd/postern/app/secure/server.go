@@ -15,7 +15,7 @@ import (
 const maxHeaderBytes = 32 << 10
 
 // Timeouts are the timeouts of a port. Header and Read begin after the handshake of a new connection, and with the first byte of
-// each further request. The shortest one of Header, Read and Write bounds the handshake, too.
+// each further request. Header bounds the handshake, too.
 type Timeouts struct{ Header, Read, Write, Idle time.Duration }
 
 var (
@@ -27,7 +27,7 @@ var (
 	HealthTimeouts = Timeouts{Header: 5 * time.Second, Read: 5 * time.Second, Write: 10 * time.Second, Idle: 15 * time.Second}
 )
 
-// NewServer returns an HTTP server that logs with the logger of the context. A cancelled context does not end its requests.
+// NewServer returns an HTTP server, for Serve, that logs with the logger of the context. A cancelled context does not end its requests.
 func NewServer(ctx context.Context, h http.Handler, t Timeouts) *http.Server {
 	logger := klog.FromContext(ctx)
 	srv := &http.Server{

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // piped is a listener whose only connection is a pipe.
@@ -35,11 +37,47 @@ func (p *piped) Close() error {
 
 func (p *piped) Addr() net.Addr { return &net.TCPAddr{} }
 
+// certificates returns certificates for a server.
+func certificates() []tls.Certificate {
+	srv := httptest.NewTLSServer(nil)
+	defer srv.Close()
+	return srv.TLS.Certificates
+}
+
+// dial returns a connection to a server with TLS. Its handshake is not made yet.
+func dial(t *testing.T, srv *http.Server, serving []tls.Certificate, auth tls.ClientAuthType, config *tls.Config) *tls.Conn {
+	t.Helper()
+	srv.TLSConfig = &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving[0], nil },
+		ClientAuth:     auth, MinVersion: tls.VersionTLS12,
+	}
+	srv.Protocols = &http.Protocols{}
+	srv.Protocols.SetHTTP1(true)
+	return tls.Client(dialPlain(t, srv), config)
+}
+
+// dialPlain returns a connection to a server.
+func dialPlain(t *testing.T, srv *http.Server) net.Conn {
+	t.Helper()
+	server, client := net.Pipe()
+	l := &piped{make(chan net.Conn, 1), make(chan struct{})}
+	l.conns <- server
+	served := make(chan error)
+	go func() { served <- Serve(srv, NewConnections(l, Limits{}, klog.FromContext(t.Context()))) }()
+	t.Cleanup(func() {
+		_, _ = client.Close(), srv.Close()
+		time.Sleep(time.Second) // After a refusal net/http waits for half of that.
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Got %v, want the server to end when it is closed", err)
+		}
+	})
+	return client
+}
+
 // TestBusyAPIServers has an API server that needs longer for a handshake or a header than it waits for most webhooks, which is
 // 10 s. If the connection were closed before that time, the failure policy would decide.
 func TestBusyAPIServers(t *testing.T) {
-	certificate := httptest.NewTLSServer(nil)
-	defer certificate.Close()
+	serving := certificates()
 	for name, tc := range map[string]struct{ handshake, unused, pause time.Duration }{
 		"at once":              {},
 		"a slow handshake":     {handshake: 14 * time.Second},
@@ -55,19 +93,7 @@ func TestBusyAPIServers(t *testing.T) {
 					}
 					w.WriteHeader(http.StatusNoContent)
 				}), PortTimeouts)
-				srv.TLSConfig = &tls.Config{Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS12}
-				server, client := net.Pipe()
-				l := &piped{make(chan net.Conn, 1), make(chan struct{})}
-				l.conns <- server
-				served := make(chan error)
-				go func() { served <- srv.ServeTLS(l, "", "") }()
-				defer func() {
-					_, _ = client.Close(), srv.Close()
-					if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-						t.Errorf("Got %v, want the server to end when it is closed", err)
-					}
-				}()
-				conn := tls.Client(client, &tls.Config{InsecureSkipVerify: true})
+				conn := dial(t, srv, serving, tls.NoClientCert, &tls.Config{InsecureSkipVerify: true})
 				time.Sleep(tc.handshake)
 				if err := conn.HandshakeContext(t.Context()); err != nil {
 					t.Fatalf("The handshake failed: %v", err)

@@ -41,7 +41,7 @@ func TestAcceptErrorsPass(t *testing.T) {
 	conns := NewConnections(&failing{l, []error{syscall.EMFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM}}, Limits{}, klog.FromContext(t.Context()))
 	srv := NewServer(t.Context(), http.NotFoundHandler(), HealthTimeouts)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(conns) }()
+	go func() { served <- Serve(srv, conns) }()
 	resp, err := http.Get("http://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestClosedConnectionEndsItsRequest(t *testing.T) {
 		<-req.Context().Done()
 		close(ended)
 	}), HealthTimeouts)
-	go func() { _ = srv.Serve(NewConnections(l, Limits{Total: 1}, klog.FromContext(t.Context()))) }()
+	go func() { _ = Serve(srv, NewConnections(l, Limits{Total: 1}, klog.FromContext(t.Context()))) }()
 	defer srv.Close()
 	for i, request := range []string{"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n", ""} {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+i))}}
