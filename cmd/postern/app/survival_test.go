@@ -223,9 +223,10 @@ func listOf(field, item string, n int) string {
 const largestPeak = 300 << 20
 
 // TestSurvival sends objects that are small as text and large in memory to processes with 256 and 512 MiB and 1024 file
-// descriptors, and attacks their connections. The processes must answer and survive.
+// descriptors, and attacks their connections. A third process has the connections of --max-connections-per-source, which hold
+// unfinished requests. The processes must answer and survive.
 func TestSurvival(t *testing.T) {
-	ring.Second(t, "attacks on processes with little memory, for two and a half minutes")
+	ring.Second(t, "attacks on processes with little memory, for three minutes")
 	t.Run("256 MiB", func(t *testing.T) { survive(t, 256<<20) })
 	t.Run("512 MiB", func(t *testing.T) {
 		if peak := survive(t, 512<<20); peak == 0 || peak > largestPeak {

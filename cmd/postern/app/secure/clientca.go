@@ -78,18 +78,19 @@ func (c *ClientCA) Verify(raw [][]byte, _ [][]*x509.Certificate) error {
 	if len(raw) == 0 {
 		return nil
 	}
-	certs := make([]*x509.Certificate, len(raw))
+	leaf, err := x509.ParseCertificate(raw[0])
+	if err != nil {
+		return err
+	}
 	intermediates := x509.NewCertPool()
-	for i := range raw {
-		var err error
-		if certs[i], err = x509.ParseCertificate(raw[i]); err != nil {
+	for _, der := range raw[1:] {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
 			return err
 		}
-		if i > 0 {
-			intermediates.AddCert(certs[i])
-		}
+		intermediates.AddCert(cert)
 	}
-	_, err := certs[0].Verify(x509.VerifyOptions{
+	_, err = leaf.Verify(x509.VerifyOptions{
 		Roots: c.current(), Intermediates: intermediates, CurrentTime: c.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err
