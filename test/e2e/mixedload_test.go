@@ -96,13 +96,18 @@ func (l *mixedLoad) create(ctx context.Context, i int64) {
 	}
 }
 
-// kill kills a replica. The requests that are in flight meanwhile may be lost.
+// endsNoticed is how long the proxy and the API server may take to notice that the connections of a killed replica are
+// closed. Until then the API server sends requests on them.
+const endsNoticed = time.Second
+
+// kill kills a replica. The requests that are in flight meanwhile, or that are sent on its connections afterwards, may
+// be lost.
 func (l *mixedLoad) kill(p *e2e.Postern) {
 	from := time.Now()
 	p.Kill()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kills = append(l.kills, span{from, time.Now()})
+	l.kills = append(l.kills, span{from, time.Now().Add(endsNoticed)})
 }
 
 // awaitMore waits until n more objects have been created.

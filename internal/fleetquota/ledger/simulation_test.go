@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 150, "number of simulated fleets")
+	seeds = flag.Int("seeds", 100, "number of simulated fleets")
 	first = flag.Uint64("first-seed", 1, "the first seed")
 )
 
