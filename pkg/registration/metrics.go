@@ -8,6 +8,8 @@ type Metrics struct {
 	failures   *metrics.CounterVec
 	skipped    *metrics.GaugeVec
 	narrowed   *metrics.GaugeVec
+	// uninstalled is loud about an installation that still runs: its pods are ready, and nothing calls them.
+	uninstalled *metrics.GaugeVec
 }
 
 // NewMetrics makes the metrics of the registration and registers them.
@@ -29,10 +31,15 @@ func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 			Namespace: "postern", Subsystem: "webhook", Name: "narrowed", StabilityLevel: metrics.ALPHA,
 			Help: "1 if others have added a selector to the webhook configuration for which plugins do not see all requests, as seen by a replica that registers, else 0.",
 		}, []string{"type", "configuration"}),
+		uninstalled: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "postern", Name: "uninstalled", StabilityLevel: metrics.ALPHA,
+			Help: "1 if this replica registers nothing because of an uninstall, else 0.",
+		}, nil),
 	}
-	registry.MustRegister(m.registered, m.failures, m.skipped, m.narrowed)
+	registry.MustRegister(m.registered, m.failures, m.skipped, m.narrowed, m.uninstalled)
 	m.failures.WithLabelValues().Add(0)
 	m.setCanarySkipped(false)
+	m.setUninstalled(false)
 	return m
 }
 
@@ -41,6 +48,12 @@ func (m *Metrics) setCanarySkipped(skipped bool) {
 		return
 	}
 	m.skipped.WithLabelValues().Set(number(skipped))
+}
+
+func (m *Metrics) setUninstalled(uninstalled bool) {
+	if m != nil {
+		m.uninstalled.WithLabelValues().Set(number(uninstalled))
+	}
 }
 
 func (m *Metrics) setRegistered(kind, name string, ok bool) {

@@ -16,6 +16,8 @@ const (
 	EventChanged      = "Changed"
 	EventRepaired     = "Repaired"
 	EventDeregistered = "Deregistered"
+	// EventUninstalled is a Warning: this replica runs, and registers nothing because of an uninstall.
+	EventUninstalled = "Uninstalled"
 	// EventNotRegistered is a Warning: another Deployment registers, or the API server cannot call this replica.
 	EventNotRegistered = "NotRegistered"
 	// EventDiffers is a Warning: replicas of one revision register different webhooks.
@@ -69,10 +71,11 @@ func (r *Registrar) tell() {
 	}
 }
 
-// tellRefusal reports once why nothing may be registered. No Event can be created in a terminating namespace.
+// tellRefusal reports at each sync that nothing may be registered: an installation that goes on to run after an uninstall is
+// rarely meant, and looks healthy. No Event can be created in a terminating namespace.
 func (r *Registrar) tellRefusal(refusal error) {
 	if !errors.Is(refusal, errNamespaceGone) {
-		r.notify(corev1.EventTypeNormal, EventDeregistered, "The webhooks are not registered: "+refusal.Error())
+		r.notify(corev1.EventTypeWarning, EventUninstalled, "The webhooks are not registered: "+refusal.Error())
 	}
 }
 

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/component-base/metrics"
 )
 
 // TestNews checks the Events of a registration, a change, a repair and the removals.
@@ -49,24 +51,31 @@ func TestNews(t *testing.T) {
 	want("the last replica left", "Normal Deregistered: Deregistered webhook configurations: "+both)
 }
 
-// TestNewsOfARefusal checks that an uninstall is reported once, and that nothing is reported in a terminating namespace,
-// where no Event can be created.
+// TestNewsOfARefusal checks that each sync after an uninstall reports it, and that nothing is reported in a terminating
+// namespace, where no Event can be created.
 func TestNewsOfARefusal(t *testing.T) {
 	marked, dying := ourNamespace(), ourNamespace()
 	marked.SetAnnotations(map[string]string{UninstalledAnnotation: "true"})
 	dying.SetDeletionTimestamp(&metav1.Time{Time: metav1.Now().Time})
+	const uninstalled = "Warning Uninstalled: The webhooks are not registered: postern was uninstalled: " +
+		"run kubectl annotate namespace postern-system postern.dev/uninstalled- to install it again"
 	for name, tc := range map[string]struct {
 		namespace *unstructured.Unstructured
+		metric    float64
 		want      []string
 	}{
-		"uninstalled": {marked, []string{"Normal Deregistered: The webhooks are not registered: postern was uninstalled: " +
-			"run kubectl annotate namespace postern-system postern.dev/uninstalled- to install it again"}},
-		"terminating": {dying, nil},
+		"uninstalled": {marked, 1, []string{uninstalled, uninstalled}},
+		"terminating": {dying, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, ourNamespace())
 			r := newRegistrar(t, c, nil)
+			registry := metrics.NewKubeRegistry()
+			r.metrics = NewMetrics(registry)
 			mustSync(t, r, c)
+			if got := gauges(t, registry, "postern_uninstalled"); !maps.Equal(got, map[string]float64{"": 0}) {
+				t.Errorf("Got the metric %v before, want 0", got)
+			}
 			var got []string
 			r.Notify = func(eventType, reason, message string) { got = append(got, eventType+" "+reason+": "+message) }
 			if err := c.Tracker().Update(namespaces, tc.namespace, ""); err != nil {
@@ -76,6 +85,16 @@ func TestNewsOfARefusal(t *testing.T) {
 			mustSync(t, r, c)
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("Got the Events %q, want %q", got, tc.want)
+			}
+			if got := gauges(t, registry, "postern_uninstalled"); !maps.Equal(got, map[string]float64{"": tc.metric}) {
+				t.Errorf("Got the metric %v, want %v", got, tc.metric)
+			}
+			if err := c.Tracker().Update(namespaces, ourNamespace(), ""); err != nil {
+				t.Fatal(err)
+			}
+			mustSync(t, r, c)
+			if got := gauges(t, registry, "postern_uninstalled"); r.Status() != nil || !maps.Equal(got, map[string]float64{"": 0}) {
+				t.Errorf("Got the status %v and the metric %v after it was undone, want a registration and 0", r.Status(), got)
 			}
 		})
 	}

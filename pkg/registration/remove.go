@@ -56,11 +56,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // withdraw removes every configuration of this Postern, because nothing may be registered.
 func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store, refusal error) error {
-	before := r.Status()
-	isNew := before == nil || before.Error() != refusal.Error()
-	if isNew {
-		klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
-	}
+	klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
 	r.setStatus(refusal)
 	configs := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
@@ -72,9 +68,7 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	// Other versions may have started meanwhile.
 	r.had.clear()
 	r.fence.takeTurn()
-	if isNew {
-		r.tellRefusal(refusal)
-	}
+	r.tellRefusal(refusal)
 	return err
 }
 

@@ -20,6 +20,14 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 
 var errNamespaceGone = errors.New("the namespace of Postern is terminating or does not exist")
 
+// uninstalledError is the refusal after an uninstall.
+type uninstalledError struct {
+	// cure is what an administrator has to do to install Postern again.
+	cure string
+}
+
+func (e *uninstalledError) Error() string { return "postern was uninstalled: " + e.cure + " to install it again" }
+
 // standing returns an owner reference to Postern's namespace. The configurations are deleted
 // with that namespace. refusal is the reason for which nothing may be registered, or nil: the
 // namespace is terminating or does not exist, or Postern was uninstalled.
@@ -31,7 +39,7 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 	}
 	switch {
 	case r.uninstalled.Load():
-		return nil, errors.New("postern was uninstalled: restart it to install it again"), nil
+		return nil, &uninstalledError{"restart it"}, nil
 	case err != nil:
 		// A Postern that is called by its URL needs no namespace.
 		if r.owned.Load() || r.deployment.URL == "" {
@@ -42,7 +50,7 @@ func (r *Registrar) standing(ctx context.Context) (ref *metav1.OwnerReference, r
 		return nil, errNamespaceGone, nil
 	}
 	if mark, marked := ns.GetAnnotations()[UninstalledAnnotation]; marked && r.concerns(mark) {
-		return nil, fmt.Errorf("postern was uninstalled: run kubectl annotate namespace %s %s- to install it again", name, UninstalledAnnotation), nil
+		return nil, &uninstalledError{fmt.Sprintf("run kubectl annotate namespace %s %s-", name, UninstalledAnnotation)}, nil
 	}
 	r.owned.Store(true)
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.GetName(), UID: ns.GetUID()}, nil, nil

@@ -34,6 +34,8 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 		r.startAgain()
 		return 0, err
 	}
+	_, uninstalled := errors.AsType[*uninstalledError](refusal)
+	r.metrics.setUninstalled(uninstalled)
 	if errors.Is(refusal, errNamespaceGone) {
 		return 0, r.withdraw(ctx, stores, refusal)
 	}

@@ -474,7 +474,7 @@ func registeredMetrics(t *testing.T, registry metrics.KubeRegistry) map[string]f
 	return gauges(t, registry, "postern_webhook_registered")
 }
 
-// gauges returns the values of a gauge by the kind of the configuration.
+// gauges returns the values of a gauge by the kind of the configuration, which is empty if the gauge has no labels.
 func gauges(t *testing.T, registry metrics.KubeRegistry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -486,6 +486,9 @@ func gauges(t *testing.T, registry metrics.KubeRegistry, name string) map[string
 		for _, m := range f.GetMetric() {
 			if f.GetName() != name {
 				continue
+			}
+			if len(m.GetLabel()) == 0 {
+				out[""] = m.GetGauge().GetValue()
 			}
 			for _, l := range m.GetLabel() {
 				if l.GetName() == "type" {

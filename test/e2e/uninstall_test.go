@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -60,7 +61,8 @@ func TestUninstallWhileNoPosternRuns(t *testing.T) {
 }
 
 // TestHelmUninstalls runs the command of the Job that Helm runs before it deletes a release, with the permissions of that
-// Job. The replicas of the deleted Deployment do not register again, and a later installation does.
+// Job. It does nothing before Helm uninstalls the release. The replicas of the deleted Deployment do not register again, and
+// a later installation does.
 func TestHelmUninstalls(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
@@ -76,9 +78,25 @@ func TestHelmUninstalls(t *testing.T) {
 	}
 	c.Apply(t, string(hook))
 	before := install("postern")
-	code, said := c.RunPostern(t, "uninstall", "--deployment=postern", "--kubeconfig="+c.AccountKubeconfig(t, "postern-uninstall"))
-	if code != 0 {
-		t.Fatalf("postern uninstall exited with %d: %s", code, said)
+	job := func(want string) {
+		t.Helper()
+		code, said := c.RunPostern(t, "uninstall", "--deployment=postern", "--helm-release=postern", "--kubeconfig="+c.AccountKubeconfig(t, "postern-uninstall"))
+		if code != 0 || !strings.Contains(said, want) {
+			t.Fatalf("postern uninstall exited with %d, and said %q, want %q in it", code, said, want)
+		}
+	}
+	job("Helm did not install the Deployment postern")
+	awaitCalled(t, c)
+	secrets := c.Admin.CoreV1().Secrets(e2e.PosternNamespace)
+	release := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Name: "sh.helm.release.v1.postern.v1", Labels: map[string]string{"owner": "helm", "name": "postern", "version": "1", "status": "uninstalling"},
+	}}
+	if _, err := secrets.Create(t.Context(), release, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	job("validatingwebhookconfigurations/postern-pods deleted")
+	if err := secrets.Delete(t.Context(), release.Name, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
 	}
 	e2e.Throughout(t, calm, "the running Postern leaves the configurations deleted", configsOf(t, c).gone)
 	deployments := c.Admin.AppsV1().Deployments(e2e.PosternNamespace)

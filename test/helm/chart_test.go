@@ -214,6 +214,7 @@ func TestMistakes(t *testing.T) {
 		"extraArgs":             {"extraArgs": []any{"v=2"}},
 		"exemptNamespaces":      {"exemptNamespaces": []any{"Kube-System"}},
 		"certmanager":           {"certificates": values{"certmanager": values{}}},
+		"uninstallJob":          {"uninstallJob": false},
 		"featureGates":          {"featureGates": values{"A": "true"}},
 		"postern.dev/canary":    {"podLabels": values{"postern.dev/canary": "false"}},
 	} {
@@ -334,6 +335,38 @@ func TestDisruptionBudget(t *testing.T) {
 		if got := strings.TrimSpace(text) != ""; got != want {
 			t.Errorf("Got a PodDisruptionBudget for %d replicas: %t, want %t", replicas, got, want)
 		}
+	}
+}
+
+// TestUninstallJob covers tools that take the hook for an ordinary Job. A changed Job has another name, because no tool can
+// change its pod.
+func TestUninstallJob(t *testing.T) {
+	job := func(v values) (text, name string) {
+		t.Helper()
+		text = mustRender(t, namespace, v)["uninstall.yaml"]
+		for _, doc := range documents(t, text) {
+			var j batchv1.Job
+			if err := yaml.Unmarshal(doc, &j); err == nil && j.Kind == "Job" {
+				name = j.Name
+			}
+		}
+		return text, name
+	}
+	image := func(tag string) values { return values{"image": values{"tag": tag}} }
+	helm, name := job(image("1"))
+	_, same := job(image("1"))
+	_, other := job(image("2"))
+	if name == "" || name != same || name == other {
+		t.Errorf("The Job is named %q, %q, and %q with another image", name, same, other)
+	}
+	always, _ := job(values{"uninstallJob": "Always"})
+	for text, want := range map[string]bool{helm: true, always: false} {
+		if flag, reads := strings.Contains(text, "--helm-release=postern"), strings.Contains(text, "resources: [configmaps, secrets]"); flag != want || reads != want {
+			t.Errorf("The Job looks for the release: %t, and may read it: %t, want %t", flag, reads, want)
+		}
+	}
+	if text, _ := job(values{"uninstallJob": "Never"}); strings.TrimSpace(text) != "" {
+		t.Errorf("Got %s, want nothing", text)
 	}
 }
 
