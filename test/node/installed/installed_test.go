@@ -67,6 +67,7 @@ func TestInstalled(t *testing.T) {
 		{"drain of the only node", c.drain},
 		{"restart of the node", c.restart},
 		{"helm uninstall", func(t *testing.T) { t.Helper(); c.uninstall(t, before) }},
+		{"rendered chart", func(t *testing.T) { t.Helper(); c.rendered(t, before) }},
 		{"README without Helm", func(t *testing.T) { t.Helper(); c.manifests(t, blocks[1], before) }},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -75,19 +76,25 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// readme returns the commands of the README's section, with the registry of the cluster.
+// readme returns the commands of the README's section: those with Helm, and those without.
 func (c *cluster) readme(t *testing.T) [][]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.root, "README.md"))
+	return c.commands(t, "README.md", "Install", 2)
+}
+
+// commands returns the n blocks of commands of a section of a document, with the registry of the cluster.
+func (c *cluster) commands(t *testing.T, document, section string, n int) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.root, document))
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks, err := installed.Commands(strings.ReplaceAll(string(text), installed.ExampleRegistry, c.Registry()), "Install")
+	blocks, err := installed.Commands(strings.ReplaceAll(string(text), installed.ExampleRegistry, c.Registry()), section)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(blocks) != 2 {
-		t.Fatalf("The README's section has the blocks %q, want one with Helm and one without", blocks)
+	if len(blocks) != n {
+		t.Fatalf("The section %q of %s has the blocks %q, want %d", section, document, blocks, n)
 	}
 	return blocks
 }
@@ -435,6 +442,70 @@ func (c *cluster) manifests(t *testing.T, block []string, before map[string]bool
 	c.sh(t, "kubectl delete -f installer/flowcontrol.yaml")
 	c.sh(t, "kubectl delete -f installer/crds")
 	c.leaves(t, before)
+}
+
+// rendered follows docs/gitops.md: it applies the rendered chart, renders it again for an upgrade, and deletes what was
+// applied. Then it does the same with a chart whose hook becomes an ordinary Job, which must not uninstall.
+func (c *cluster) rendered(t *testing.T, before map[string]bool) {
+	t.Helper()
+	install, remove := c.commands(t, "docs/gitops.md", "Manifests", 1)[0], c.commands(t, "docs/gitops.md", "Remove", 2)
+	files := *c
+	files.shell.Dir = t.TempDir()
+	files.sh(t, "cp -r %[1]s/installer . && ln -s %[1]s/bin .", c.root)
+	c.kustomized(t, files.shell.Dir)
+	files.block(t, install)
+	c.installed(t)
+	files.sh(t, "%s", strings.ReplaceAll(install[0], "AlwaysPullImages", "AlwaysPullImages,DenyEscalatingExec"))
+	files.block(t, install[1:])
+	c.installed(t)
+	c.replaced(t)
+	files.sh(t, "%s --timeout=120s", remove[0][0])
+	c.eventually(t, "the webhooks to be removed with the namespace", func() string { return strings.Join(c.configurations(t), " ") })
+	c.endReplicas(t)
+
+	// The default has the hook.
+	withJob := strings.ReplaceAll(install[0], ",uninstallJob=Never", "")
+	files.sh(t, "%s", withJob)
+	files.block(t, install[1:])
+	c.installed(t)
+	c.sh(t, "kubectl -n %s wait --for=condition=Complete job --all --timeout=120s", namespace)
+	if got := c.sh(t, "kubectl -n %s logs -l app.kubernetes.io/name=postern-uninstall", namespace); !strings.HasPrefix(got, "Nothing was removed, because Helm is not uninstalling the release postern: ") {
+		t.Errorf("The Job says %q, want that it removed nothing", got)
+	}
+	// Another image is another Job.
+	files.sh(t, "%s", strings.ReplaceAll(withJob, "image.tag=v1", "image.tag=v1,image.pullPolicy=Always"))
+	files.block(t, install[1:])
+	c.sh(t, "kubectl -n %s wait --for=condition=Complete job --all --timeout=120s", namespace)
+	c.installed(t)
+	c.replaced(t)
+	// The namespace may stay.
+	files.sh(t, "%s", strings.ReplaceAll(remove[1][0], "…", c.Kubeconfig()))
+	if configurations := c.configurations(t); len(configurations) > 0 {
+		t.Errorf("postern uninstall leaves %q", configurations)
+	}
+	files.sh(t, "%s --timeout=120s", remove[1][1])
+	c.endReplicas(t)
+	c.sh(t, "kubectl delete -f installer/crds")
+	c.leaves(t, before)
+}
+
+// kustomized renders the chart with kustomize.
+func (c *cluster) kustomized(t *testing.T, dir string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.root, "docs", "gitops.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n## kustomize\n")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	kustomization, _, found := strings.Cut(rest, "```")
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	manifests := c.sh(t, "kubectl kustomize --enable-helm %s", dir)
+	if !strings.Contains(manifests, "\nkind: Deployment\n") || strings.Contains(manifests, "kind: Job") {
+		t.Errorf("kustomize renders %s, want a Deployment and no Job", manifests)
+	}
 }
 
 func (c *cluster) configurations(t *testing.T) []string {
