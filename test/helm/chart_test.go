@@ -360,6 +360,11 @@ func TestUninstallJob(t *testing.T) {
 		t.Errorf("The Job is named %q, %q, and %q with another image", name, same, other)
 	}
 	always, _ := job(values{"uninstallJob": "Always"})
+	// Values of an earlier chart lack the value.
+	earlier, _ := job(values{"uninstallJob": nil})
+	if !strings.Contains(earlier, "--helm-release=postern") {
+		t.Errorf("Without the value, got %s", earlier)
+	}
 	for text, want := range map[string]bool{helm: true, always: false} {
 		if flag, reads := strings.Contains(text, "--helm-release=postern"), strings.Contains(text, "resources: [configmaps, secrets]"); flag != want || reads != want {
 			t.Errorf("The Job looks for the release: %t, and may read it: %t, want %t", flag, reads, want)
