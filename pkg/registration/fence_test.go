@@ -367,7 +367,20 @@ func TestOthersAreKeptOut(t *testing.T) {
 			if err := other.introduce(t.Context()); err == nil {
 				t.Error("A replica that is kept out has added its CA")
 			}
+			// An uninstall of this replica is nothing that an administrator has to undo.
+			marked := ourNamespace()
+			marked.SetAnnotations(map[string]string{UninstalledAnnotation: "second-uid"})
+			if err := c.Tracker().Update(namespaces, marked, ""); err != nil {
+				t.Fatal(err)
+			}
+			other.metrics.setUninstalled(true)
 			again, err := other.sync(t.Context(), c.stores(t, other))
+			if got := gauges(t, registry, "postern_uninstalled"); !maps.Equal(got, map[string]float64{"": 0}) {
+				t.Errorf("Got the metric %v of an uninstall, want 0", got)
+			}
+			if err := c.Tracker().Update(namespaces, ourNamespace(), ""); err != nil {
+				t.Fatal(err)
+			}
 			if !isRegistrationOf(t, c, first) || err != nil || again != rivalInterval || other.Status() == nil || other.Status().Error() != tt.want || (other.KeptOut() != nil) != (tt.deployment != "") {
 				t.Errorf("Registered by %v, got the status %v, looks again after %v (%v)", registeredBy(t, c), other.Status(), again, err)
 			}

@@ -8,7 +8,7 @@ type Metrics struct {
 	failures   *metrics.CounterVec
 	skipped    *metrics.GaugeVec
 	narrowed   *metrics.GaugeVec
-	// uninstalled is loud about an installation that still runs: its pods are ready, and nothing calls them.
+	// uninstalled is 1 while this replica registers nothing because of an uninstall.
 	uninstalled *metrics.GaugeVec
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -71,8 +72,24 @@ func (r *Registrar) tell() {
 	}
 }
 
-// tellRefusal reports at each sync that nothing may be registered: an installation that goes on to run after an uninstall is
-// rarely meant, and looks healthy. No Event can be created in a terminating namespace.
+// report is a refusal that was reported, and when.
+type report struct {
+	refusal string
+	at      time.Time
+}
+
+// isDue reports whether a refusal must be reported: for the first time, or once more at about every resyncTime, because the replicas
+// of an installation that was uninstalled are ready, and nothing else shows it. There are more syncs than that, and recorders drop
+// Events if there are many about an object.
+func (l *report) isDue(refusal error) bool {
+	due := refusal.Error() != l.refusal || time.Since(l.at) > resyncTime/2
+	if due {
+		*l = report{refusal.Error(), time.Now()}
+	}
+	return due
+}
+
+// tellRefusal reports that nothing may be registered. No Event can be created in a terminating namespace.
 func (r *Registrar) tellRefusal(refusal error) {
 	if !errors.Is(refusal, errNamespaceGone) {
 		r.notify(corev1.EventTypeWarning, EventUninstalled, "The webhooks are not registered: "+refusal.Error())

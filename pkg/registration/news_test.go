@@ -51,53 +51,56 @@ func TestNews(t *testing.T) {
 	want("the last replica left", "Normal Deregistered: Deregistered webhook configurations: "+both)
 }
 
-// TestNewsOfARefusal checks that each sync after an uninstall reports it, and that nothing is reported in a terminating
-// namespace, where no Event can be created.
+// TestNewsOfARefusal checks that an uninstall is reported again at each resync while it lasts, but not at each sync, and that
+// nothing is reported in a terminating namespace, where no Event can be created.
 func TestNewsOfARefusal(t *testing.T) {
 	marked, dying := ourNamespace(), ourNamespace()
 	marked.SetAnnotations(map[string]string{UninstalledAnnotation: "true"})
+	dying.SetAnnotations(map[string]string{UninstalledAnnotation: "true"})
 	dying.SetDeletionTimestamp(&metav1.Time{Time: metav1.Now().Time})
 	const uninstalled = "Warning Uninstalled: The webhooks are not registered: postern was uninstalled: " +
 		"run kubectl annotate namespace postern-system postern.dev/uninstalled- to install it again"
-	for name, tc := range map[string]struct {
-		namespace *unstructured.Unstructured
-		metric    float64
-		want      []string
-	}{
-		"uninstalled": {marked, 1, []string{uninstalled, uninstalled}},
-		"terminating": {dying, 0, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, ourNamespace())
-			r := newRegistrar(t, c, nil)
-			registry := metrics.NewKubeRegistry()
-			r.metrics = NewMetrics(registry)
-			mustSync(t, r, c)
-			if got := gauges(t, registry, "postern_uninstalled"); !maps.Equal(got, map[string]float64{"": 0}) {
-				t.Errorf("Got the metric %v before, want 0", got)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, ourNamespace())
+		r := newRegistrar(t, c, nil)
+		registry := metrics.NewKubeRegistry()
+		r.metrics = NewMetrics(registry)
+		var got []string
+		r.Notify = func(eventType, reason, message string) {
+			if reason != EventRegistered {
+				got = append(got, eventType+" "+reason+": "+message)
 			}
-			var got []string
-			r.Notify = func(eventType, reason, message string) { got = append(got, eventType+" "+reason+": "+message) }
-			if err := c.Tracker().Update(namespaces, tc.namespace, ""); err != nil {
+		}
+		for _, step := range []struct {
+			name      string
+			after     time.Duration
+			namespace *unstructured.Unstructured
+			metric    float64
+			events    []string
+		}{
+			{"installed", 0, ourNamespace(), 0, nil},
+			{"uninstalled", 0, marked, 1, []string{uninstalled}},
+			{"another sync", time.Minute, marked, 1, nil},
+			{"a resync", resyncTime, marked, 1, []string{uninstalled}},
+			{"undone", time.Second, ourNamespace(), 0, nil},
+			{"uninstalled again", time.Second, marked, 1, []string{uninstalled}},
+			{"terminating", time.Second, dying, 0, nil},
+			{"a resync of the end", resyncTime, dying, 0, nil},
+		} {
+			got = nil
+			time.Sleep(step.after)
+			if err := c.Tracker().Update(namespaces, step.namespace, ""); err != nil {
 				t.Fatal(err)
 			}
 			mustSync(t, r, c)
-			mustSync(t, r, c)
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("Got the Events %q, want %q", got, tc.want)
+			if !slices.Equal(got, step.events) {
+				t.Errorf("%s: got the Events %q, want %q", step.name, got, step.events)
 			}
-			if got := gauges(t, registry, "postern_uninstalled"); !maps.Equal(got, map[string]float64{"": tc.metric}) {
-				t.Errorf("Got the metric %v, want %v", got, tc.metric)
+			if got := gauges(t, registry, "postern_uninstalled"); !maps.Equal(got, map[string]float64{"": step.metric}) {
+				t.Errorf("%s: got the metric %v, want %v", step.name, got, step.metric)
 			}
-			if err := c.Tracker().Update(namespaces, ourNamespace(), ""); err != nil {
-				t.Fatal(err)
-			}
-			mustSync(t, r, c)
-			if got := gauges(t, registry, "postern_uninstalled"); r.Status() != nil || !maps.Equal(got, map[string]float64{"": 0}) {
-				t.Errorf("Got the status %v and the metric %v after it was undone, want a registration and 0", r.Status(), got)
-			}
-		})
-	}
+		}
+	})
 }
 
 // TestNewsWithoutCanaries checks that the removal of an abandoned canary is not reported.

@@ -94,6 +94,8 @@ type Registrar struct {
 	canarySince time.Time
 	// narrowed is what is known of selectors that others have added.
 	narrowed narrowing
+	// refused is the last report that nothing may be registered.
+	refused report
 	// failures is the number of failed syncs in a row.
 	failures int
 	// failed is the number of failures in a row of the mutating halves, by the path of the service.

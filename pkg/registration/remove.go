@@ -56,7 +56,12 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // withdraw removes every configuration of this Postern, because nothing may be registered.
 func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store, refusal error) error {
-	klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
+	_, uninstalled := errors.AsType[*uninstalledError](refusal)
+	r.metrics.setUninstalled(uninstalled)
+	due := r.refused.isDue(refusal)
+	if due {
+		klog.FromContext(ctx).Info("Not registering", "reason", refusal.Error())
+	}
 	r.setStatus(refusal)
 	configs := map[string][]*unstructured.Unstructured{}
 	for kind, store := range stores {
@@ -65,10 +70,13 @@ func (r *Registrar) withdraw(ctx context.Context, stores map[string]cache.Store,
 	err := inOrderOfRemoval(ctx, r.noticeTime, configs, r.remove)
 	r.markUnregistered()
 	r.news.take() // The refusal tells it.
+	clear(r.repairs)
 	// Other versions may have started meanwhile.
 	r.had.clear()
 	r.fence.takeTurn()
-	r.tellRefusal(refusal)
+	if due {
+		r.tellRefusal(refusal)
+	}
 	return err
 }
 

@@ -34,8 +34,6 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 		r.startAgain()
 		return 0, err
 	}
-	_, uninstalled := errors.AsType[*uninstalledError](refusal)
-	r.metrics.setUninstalled(uninstalled)
 	if errors.Is(refusal, errNamespaceGone) {
 		return 0, r.withdraw(ctx, stores, refusal)
 	}
@@ -52,6 +50,8 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	if refusal != nil {
 		return 0, r.withdraw(ctx, stores, refusal)
 	}
+	r.refused = report{}
+	r.metrics.setUninstalled(false)
 	if r.leaving.Load() {
 		return 0, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,8 +33,8 @@ func newUninstall() *cobra.Command {
 			"replica registers again, whenever it starts. To install Postern again, remove the annotation:\n\n" +
 			"  kubectl annotate namespace " + defaultNamespace + " " + registration.UninstalledAnnotation + "-\n\n" +
 			"With --deployment, the annotation concerns only the replicas of that Deployment, which is about to be deleted.\n\n" +
-			"With --helm-release, the command does nothing unless Helm is uninstalling that release. The chart's Job needs it: " +
-			"tools that apply a rendered chart run the Job at the installation.",
+			"With --helm-release, the command does nothing unless Helm is uninstalling that release, and fails if that cannot be told. " +
+			"The chart's Job has it: tools that apply a rendered chart run the Job at the installation.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -49,14 +50,17 @@ func newUninstall() *cobra.Command {
 				return err
 			}
 			if release != "" {
-				if reason, err := c.isKept(ctx, namespace, release, d); reason != "" || err != nil {
-					if err == nil {
-						fmt.Fprintf(cmd.OutOrStdout(), "Nothing was removed, because Helm is not uninstalling the release %s: %s.\n", release, reason)
-					}
+				reason, err := c.keepReason(ctx, namespace, release, d)
+				if err != nil {
 					return err
 				}
+				if reason != "" {
+					fmt.Fprintf(cmd.OutOrStdout(), "Nothing was removed, because Helm is not uninstalling the release %s: %s.\n"+
+						"Run postern uninstall without --helm-release to remove it nevertheless.\n", release, reason)
+					return nil
+				}
 			}
-			removed, err := registration.Uninstall(ctx, c.dynamic, registration.Deployment{Namespace: namespace}, concerned(deployment, d))
+			removed, err := registration.Uninstall(ctx, c.dynamic, registration.Deployment{Namespace: namespace}, uidOf(d, deployment))
 			for _, name := range removed {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s deleted\n", name)
 			}
@@ -69,7 +73,7 @@ func newUninstall() *cobra.Command {
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod.")
 	cmd.Flags().StringVar(&namespace, "webhook-namespace", defaultNamespace, "Namespace of the Secret.")
 	cmd.Flags().StringVar(&deployment, "deployment", "", "Deployment in that namespace whose replicas must not register again. No replica may if not set.")
-	cmd.Flags().StringVar(&release, "helm-release", "", "Helm release that must be about to be uninstalled. The namespace has its records, or Helm has installed --deployment.")
+	cmd.Flags().StringVar(&release, "helm-release", "", "Do nothing unless Helm is uninstalling this release, as its records in the namespace say, or the fields of --deployment.")
 	cmd.Flags().DurationVar(&timeout, "startup-timeout", 30*time.Second, "How long to wait for the API server.")
 	return cmd
 }
@@ -88,7 +92,7 @@ func (c *cluster) deleteSecrets(ctx context.Context, namespace string, out io.Wr
 	return nil
 }
 
-// deployment returns a Deployment. One without a name means that name is empty, or that there is no such Deployment.
+// deployment returns a Deployment, or an empty one if name is empty or there is no such Deployment.
 func (c *cluster) deployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
 	if name == "" {
 		return &appsv1.Deployment{}, nil
@@ -103,9 +107,9 @@ func (c *cluster) deployment(ctx context.Context, namespace, name string) (*apps
 	return d, nil
 }
 
-// concerned returns the UID of the Deployment whose replicas must not register again, or "" if none may. For a Deployment that
-// does not exist it returns a text that is not the UID of any, because there are no replicas to stop.
-func concerned(name string, d *appsv1.Deployment) string {
+// uidOf returns the UID of a Deployment. For one that does not exist it returns its name, which is not the UID of any, because
+// there are no replicas to stop.
+func uidOf(d *appsv1.Deployment, name string) string {
 	return cmp.Or(string(d.UID), name)
 }
 
@@ -116,34 +120,68 @@ const (
 	helmUninstalling = "uninstalling"
 )
 
-// isKept returns why Helm is not uninstalling a release, or "" if it is. Helm records the status of a release in a label of a
-// Secret or ConfigMap before it runs a hook. The records may be elsewhere, in the namespace of a HelmRelease of Flux or in a
-// database: then Helm must have installed the Deployment, and nobody may have applied it since.
-func (c *cluster) isKept(ctx context.Context, namespace, release string, d *appsv1.Deployment) (reason string, err error) {
+// keepReason returns why Helm is not uninstalling a release, or "" if it is. It returns an error if that cannot be told: Helm then
+// stops before it deletes the Deployment, and a Job that another tool made fails without an effect.
+func (c *cluster) keepReason(ctx context.Context, namespace, release string, d *appsv1.Deployment) (string, error) {
+	statuses, err := c.helmStatuses(ctx, namespace, release)
+	if err != nil {
+		return "", fmt.Errorf("--helm-release: %w", err)
+	}
+	status, known := strings.Join(statuses, " and "), len(statuses) > 0
+	byHelm, applied := d.Annotations[helmReleaseAnnotation] == release, isApplied(d)
+	switch {
+	case slices.Contains(statuses, helmUninstalling):
+		return "", nil
+	case known && applied:
+		return "its status is " + status, nil
+	case d.Name == "":
+		return "there is no Deployment", nil
+	case !byHelm:
+		return "Helm did not install the Deployment " + d.Name, nil
+	case !known && !applied:
+		// The records are in the namespace of a HelmRelease of Flux, or in a database.
+		return "", nil
+	}
+	doubt := "its status is " + status
+	if !known {
+		doubt = "the namespace has no records of it, and another tool has applied the Deployment " + d.Name
+	}
+	return "", fmt.Errorf("it is not known whether Helm is uninstalling the release %s: %s. Set the value uninstallJob of the chart to Never, "+
+		"or, if Helm is uninstalling it, run postern uninstall --deployment=%s and helm uninstall --no-hooks", release, doubt, d.Name)
+}
+
+// helmStatuses returns the status of the newest revision of a release, from Helm's Secrets and from Helm's ConfigMaps. It has at most
+// two elements. Helm records the status before it runs a hook.
+func (c *cluster) helmStatuses(ctx context.Context, namespace, release string) ([]string, error) {
 	selector := labels.Set{"owner": "helm", "name": release}.String()
 	var statuses []string
 	for _, resource := range []string{"secrets", "configmaps"} {
 		records, err := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
-			return "", fmt.Errorf("--helm-release: %w", err)
+			return nil, err
 		}
-		for _, record := range records.Items {
-			statuses = append(statuses, record.Labels["status"])
+		if len(records.Items) > 0 {
+			newest := slices.MaxFunc(records.Items, func(a, b metav1.PartialObjectMetadata) int { return cmp.Compare(helmRevision(a), helmRevision(b)) })
+			statuses = append(statuses, newest.Labels["status"])
 		}
 	}
-	_, applied := d.Annotations[corev1.LastAppliedConfigAnnotation]
-	switch {
-	case slices.Contains(statuses, helmUninstalling):
-		return "", nil
-	case len(statuses) > 0:
-		slices.Sort(statuses)
-		return "its revisions are " + strings.Join(slices.Compact(statuses), ", "), nil
-	case d.Name == "":
-		return "the namespace has no records of it, and no Deployment", nil
-	case d.Annotations[helmReleaseAnnotation] != release:
-		return "the namespace has no records of it, and Helm did not install the Deployment " + d.Name, nil
-	case applied:
-		return "the namespace has no records of it, and the Deployment " + d.Name + " was applied since", nil
+	return statuses, nil
+}
+
+// helmRevision returns the revision of a record of Helm, or 0 if it has none.
+func helmRevision(record metav1.PartialObjectMetadata) int {
+	revision, err := strconv.Atoi(record.Labels["version"])
+	if err != nil {
+		return 0
 	}
-	return "", nil
+	return revision
+}
+
+// isApplied reports whether another tool than Helm has applied the Deployment: kubectl notes it in an annotation, and a
+// server-side apply names the tool. Helm may use one too, as helm, helm-controller or terraform-provider-helm.
+func isApplied(d *appsv1.Deployment) bool {
+	_, byKubectl := d.Annotations[corev1.LastAppliedConfigAnnotation]
+	return byKubectl || slices.ContainsFunc(d.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == "" && !strings.Contains(f.Manager, "helm")
+	})
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -59,33 +60,56 @@ func TestHelmRelease(t *testing.T) {
 			},
 		}
 	}
-	byHelm := map[string]string{"meta.helm.sh/release-name": "postern", "meta.helm.sh/release-namespace": namespace}
-	ofAnother := map[string]string{"meta.helm.sh/release-name": "gate", "meta.helm.sh/release-namespace": namespace}
-	adopted := map[string]string{"meta.helm.sh/release-name": "postern", corev1.LastAppliedConfigAnnotation: "{}"}
+	deployment := func(annotations map[string]string, managers ...metav1.ManagedFieldsEntry) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "postern", Namespace: namespace, UID: "1", Annotations: annotations, ManagedFields: managers}}
+	}
+	manager := func(name string, operation metav1.ManagedFieldsOperationType, subresource string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: name, Operation: operation, Subresource: subresource}
+	}
+	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
+	helms := map[string]string{"meta.helm.sh/release-name": "postern", "meta.helm.sh/release-namespace": namespace}
+	kubectls := map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
+	both := map[string]string{"meta.helm.sh/release-name": "postern", corev1.LastAppliedConfigAnnotation: "{}"}
+	byHelm := deployment(helms, manager("helm", update, ""))
+	secret := func(version, status string) runtime.Object { return record("Secret", namespace, "postern", version, status) }
+	const doubt = "it is not known whether Helm is uninstalling the release postern: "
 	for name, test := range map[string]struct {
-		deployment map[string]string // Its annotations. There is no Deployment if nil.
+		deployment *appsv1.Deployment
 		records    []runtime.Object
 		want       string // The reason to keep the webhooks. They are removed if empty.
+		failure    string // How the error begins.
 	}{
-		"Helm uninstalls": {byHelm, []runtime.Object{record("Secret", namespace, "postern", "1", "uninstalling")}, ""},
-		"after a rollback": {byHelm, []runtime.Object{
-			record("Secret", namespace, "postern", "1", "superseded"), record("Secret", namespace, "postern", "2", "superseded"), record("Secret", namespace, "postern", "3", "uninstalling"),
-		}, ""},
-		"its records are ConfigMaps": {byHelm, []runtime.Object{record("ConfigMap", namespace, "postern", "1", "uninstalling")}, ""},
-		"without its Deployment":     {nil, []runtime.Object{record("Secret", namespace, "postern", "1", "uninstalling")}, ""},
-		"its records are elsewhere":  {byHelm, []runtime.Object{record("Secret", "flux-system", "postern", "1", "uninstalling")}, ""},
-		"a rendered chart is applied first": {nil, nil, "the namespace has no records of it, and no Deployment"},
-		"a rendered chart is applied":       {map[string]string{}, nil, "the namespace has no records of it, and Helm did not install the Deployment postern"},
+		"Helm uninstalls":            {byHelm, []runtime.Object{secret("1", "uninstalling")}, "", ""},
+		"after rollbacks":            {byHelm, []runtime.Object{secret("9", "superseded"), secret("10", "uninstalling"), secret("2", "superseded")}, "", ""},
+		"its records are ConfigMaps": {byHelm, []runtime.Object{record("ConfigMap", namespace, "postern", "1", "uninstalling")}, "", ""},
+		"without its Deployment":     {nil, []runtime.Object{secret("1", "uninstalling")}, "", ""},
+		"kubectl applied it before":  {deployment(both), []runtime.Object{secret("1", "uninstalling")}, "", ""},
+		"its records are elsewhere":  {byHelm, []runtime.Object{record("Secret", "flux-system", "postern", "1", "uninstalling")}, "", ""},
+		"Flux uses Helm 4": {deployment(
+			helms, manager("helm-controller", apply, ""), manager("kube-controller-manager", update, "status"), manager("autoscaler", apply, "scale"),
+		), nil, "", ""},
+		"Terraform, with a database": {deployment(helms, manager("terraform-provider-helm_v3.1.0", apply, "")), nil, "", ""},
+
+		"a rendered chart is applied first": {nil, nil, "there is no Deployment", ""},
+		"a rendered chart is applied":       {deployment(kubectls), nil, "Helm did not install the Deployment postern", ""},
 		"another release installed it": {
-			ofAnother, []runtime.Object{record("Secret", namespace, "gate", "1", "uninstalling")},
-			"the namespace has no records of it, and Helm did not install the Deployment postern",
+			deployment(map[string]string{"meta.helm.sh/release-name": "gate"}), []runtime.Object{record("Secret", namespace, "gate", "1", "uninstalling")},
+			"Helm did not install the Deployment postern", "",
 		},
-		"Helm installed it, another tool took over": {
-			adopted, []runtime.Object{record("Secret", namespace, "postern", "1", "superseded"), record("Secret", namespace, "postern", "2", "deployed")},
-			"its revisions are deployed, superseded",
+		"kubectl took over":                        {deployment(both), []runtime.Object{secret("1", "superseded"), secret("2", "deployed")}, "its status is deployed", ""},
+		"Flux took over":                           {deployment(helms, manager("kustomize-controller", apply, "")), []runtime.Object{secret("2", "failed")}, "its status is failed", ""},
+		"Helm uninstalled it and kept the history": {deployment(nil), []runtime.Object{secret("1", "uninstalled")}, "Helm did not install the Deployment postern", ""},
+		"an uninstall was aborted and rolled back": {deployment(both), []runtime.Object{secret("1", "uninstalling"), secret("2", "deployed")}, "its status is deployed", ""},
+
+		"the status is another one": {byHelm, []runtime.Object{secret("1", "deployed")}, "", doubt + "its status is deployed"},
+		"two kinds of records": {
+			byHelm, []runtime.Object{secret("1", "deployed"), record("ConfigMap", namespace, "postern", "1", "failed")}, "", doubt + "its status is deployed and failed",
 		},
-		"Helm installed it, its records were deleted": {adopted, nil, "the namespace has no records of it, and the Deployment postern was applied since"},
-		"Helm uninstalled it and kept the history":    {map[string]string{}, []runtime.Object{record("Secret", namespace, "postern", "1", "uninstalled")}, "its revisions are uninstalled"},
+		"kubectl took over, without records": {deployment(both), nil, "", doubt + "the namespace has no records of it, and another tool has applied the Deployment postern"},
+		"Flux took over, without records": {
+			deployment(helms, manager("helm", update, ""), manager("kustomize-controller", apply, "")), nil, "",
+			doubt + "the namespace has no records of it, and another tool has applied the Deployment postern",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -94,8 +118,7 @@ func TestHelmRelease(t *testing.T) {
 			}
 			client := fake.NewClientset()
 			if test.deployment != nil {
-				d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "postern", Namespace: namespace, UID: "1", Annotations: test.deployment}}
-				if err := client.Tracker().Add(d); err != nil {
+				if err := client.Tracker().Add(test.deployment); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -104,8 +127,9 @@ func TestHelmRelease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := c.isKept(t.Context(), namespace, "postern", d); got != test.want || err != nil {
-				t.Errorf("Got %q, %v, want %q", got, err, test.want)
+			got, err := c.keepReason(t.Context(), namespace, "postern", d)
+			if failed := err != nil; got != test.want || failed != (test.failure != "") || failed && !strings.HasPrefix(err.Error(), test.failure) {
+				t.Errorf("Got %q, %v, want %q, and the error %q", got, err, test.want, test.failure)
 			}
 		})
 	}

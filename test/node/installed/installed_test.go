@@ -469,13 +469,17 @@ func (c *cluster) rendered(t *testing.T, before map[string]bool) {
 	files.block(t, install[1:])
 	c.installed(t)
 	c.sh(t, "kubectl -n %s wait --for=condition=Complete job --all --timeout=120s", namespace)
-	if got := c.sh(t, "kubectl -n %s logs -l app.kubernetes.io/name=postern-uninstall", namespace); !strings.HasPrefix(got, "Nothing was removed, because Helm is not uninstalling the release postern: ") {
+	const kept = "Nothing was removed, because Helm is not uninstalling the release postern: "
+	if got := c.sh(t, "kubectl -n %s logs -l app.kubernetes.io/name=postern-uninstall", namespace); !strings.HasPrefix(got, kept) {
 		t.Errorf("The Job says %q, want that it removed nothing", got)
 	}
-	// Another image is another Job.
+	// A Job with another pod is another Job.
 	files.sh(t, "%s", strings.ReplaceAll(withJob, "image.tag=v1", "image.tag=v1,image.pullPolicy=Always"))
 	files.block(t, install[1:])
 	c.sh(t, "kubectl -n %s wait --for=condition=Complete job --all --timeout=120s", namespace)
+	if got := strings.Fields(c.sh(t, "kubectl -n %s get jobs -o name", namespace)); len(got) != 2 {
+		t.Errorf("Got the Jobs %q, want two", got)
+	}
 	c.installed(t)
 	c.replaced(t)
 	// The namespace may stay.
@@ -502,7 +506,10 @@ func (c *cluster) kustomized(t *testing.T, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); !found || err != nil {
 		t.Fatal(found, err)
 	}
-	manifests := c.sh(t, "kubectl kustomize --enable-helm %s", dir)
+	copied := *c
+	copied.shell.Dir = dir
+	copied.block(t, c.commands(t, "docs/gitops.md", "kustomize", 1)[0])
+	manifests := copied.sh(t, "cat postern.yaml")
 	if !strings.Contains(manifests, "\nkind: Deployment\n") || strings.Contains(manifests, "kind: Job") {
 		t.Errorf("kustomize renders %s, want a Deployment and no Job", manifests)
 	}
