@@ -8,14 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
+	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/klog/v2"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -26,77 +27,126 @@ var ErrUnchanged = errors.New("there is nothing to rewrite")
 // Rewriter returns the new form of an object, or nil for an object that is not changed.
 type Rewriter func(*unstructured.Unstructured) (any, error)
 
-// Rewrite reads YAML or JSON documents and writes YAML documents. Lists become documents of their own. All other unchanged
-// documents are written as they are. It writes nothing if it returns an error.
-func Rewrite(in io.Reader, out io.Writer, rewrite Rewriter) error {
+// Rewrite reads YAML or JSON documents and writes YAML documents. All objects lose the metadata that has a meaning only in
+// the old cluster. Lists become documents of their own. All other unchanged documents are written as they are.
+//
+// A warning names each object that loses something that its owner may miss. The error names each document that cannot be
+// rewritten. Rewrite writes nothing if it returns an error, because incomplete output looks like complete output.
+func Rewrite(in io.Reader, out, warnings io.Writer, rewrite Rewriter) error {
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
-	var written [][]byte
-	rewritten := false
-	for n := 1; ; n++ {
+	s := stream{rewrite: rewrite}
+	for s.number = 1; ; s.number++ {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("reading document %d: %w", n, err)
+			return errors.Join(append(s.errs, fmt.Errorf("reading document %d: %w", s.number, err))...)
 		}
-		parts, changed, err := rewrite.document(doc)
-		if err != nil {
-			return fmt.Errorf("document %d: %w", n, err)
+		if err := s.document(doc); err != nil {
+			s.errs = append(s.errs, fmt.Errorf("document %d: %w", s.number, err))
 		}
-		written, rewritten = append(written, parts...), rewritten || changed
 	}
-	if !rewritten {
+	switch {
+	case len(s.errs) > 0:
+		return errors.Join(s.errs...)
+	case !s.changed:
 		return ErrUnchanged
 	}
-	_, err := out.Write(bytes.Join(written, []byte("---\n")))
+	if _, err := out.Write(bytes.Join(s.written, []byte("---\n"))); err != nil {
+		return err
+	}
+	_, err := io.WriteString(warnings, strings.Join(s.warnings, ""))
 	return err
 }
 
-// document rewrites one document. It returns several documents for a list, and none for an empty document.
-func (rewrite Rewriter) document(doc []byte) (out [][]byte, changed bool, err error) {
-	data, err := yaml.YAMLToJSONStrict(doc)
+// stream is what Rewrite knows about the documents that it has read.
+type stream struct {
+	rewrite  Rewriter
+	number   int
+	written  [][]byte
+	changed  bool
+	warnings []string
+	errs     []error
+}
+
+// document rewrites one document. An empty document is left out.
+func (s *stream) document(text []byte) error {
+	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	u := unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil {
-		return nil, false, err
+		return err
 	}
-	switch {
-	case len(u.Object) == 0:
-		return nil, false, nil
-	case u.IsList():
-		return rewrite.list(&u)
-	}
-	rewritten, err := rewrite(&u)
-	if err != nil {
-		return nil, false, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	if rewritten == nil {
-		return [][]byte{append(bytes.TrimRight(doc, "\n"), '\n')}, false, nil
-	}
-	text, err := yaml.Marshal(rewritten)
-	return [][]byte{text}, true, err
+	s.object(&u, text)
+	return nil
 }
 
-func (rewrite Rewriter) list(u *unstructured.Unstructured) (out [][]byte, changed bool, err error) {
-	err = u.EachListItem(func(item runtime.Object) error {
-		text, err := yaml.Marshal(item)
-		if err != nil {
-			return err
-		}
-		parts, rewritten, err := rewrite.document(text)
-		out, changed = append(out, parts...), changed || rewritten
+// object rewrites an object, or the items of a list. The text is nil for an item.
+func (s *stream) object(u *unstructured.Unstructured, text []byte) {
+	var out []byte
+	var err error
+	switch {
+	case len(u.Object) == 0:
+		return
+	case u.IsList():
+		err = s.list(u)
+	default:
+		out, err = s.single(u, text)
+	}
+	if err != nil {
+		s.errs = append(s.errs, fmt.Errorf("document %d: %s: %w", s.number, describe(u), err))
+	}
+	if out != nil {
+		s.written = append(s.written, out)
+	}
+}
+
+func (s *stream) list(u *unstructured.Unstructured) error {
+	list, err := u.ToList()
+	if err != nil {
 		return err
-	})
-	return out, changed, err
+	}
+	for i := range list.Items {
+		s.object(&list.Items[i], nil)
+	}
+	return nil
+}
+
+// single returns the new text of an object that is no list.
+func (s *stream) single(u *unstructured.Unstructured, text []byte) ([]byte, error) {
+	old := u.DeepCopy()
+	if dropped := clean(u); len(dropped) > 0 {
+		s.warn(u, "dropped "+strings.Join(dropped, ", "))
+	}
+	rewritten, err := s.rewrite(u)
+	if err != nil {
+		return nil, err
+	}
+	if rewritten != nil {
+		s.changed = true
+		return yaml.Marshal(rewritten)
+	}
+	if text != nil && reflect.DeepEqual(u.Object, old.Object) {
+		return append(bytes.TrimRight(text, "\n"), '\n'), nil
+	}
+	return yaml.Marshal(u.Object)
+}
+
+func (s *stream) warn(u *unstructured.Unstructured, text string) {
+	s.warnings = append(s.warnings, fmt.Sprintf("warning: document %d: %s: %s\n", s.number, describe(u), text))
+}
+
+// describe returns the kind, the namespace and the name of an object, as far as it has them.
+func describe(u *unstructured.Unstructured) string {
+	return strings.TrimSpace(u.GetKind() + " " + klog.KObj(u).String())
 }
 
 // Move changes the API group of an object and decodes it strictly into a value: an unknown field is an error.
 func Move(u *unstructured.Unstructured, to schema.GroupVersion, into any) (any, error) {
 	u.SetAPIVersion(to.String())
-	clean(u)
 	data, err := json.Marshal(u.Object)
 	if err != nil {
 		return nil, err
@@ -144,7 +194,6 @@ func (g Grant) Role(u *unstructured.Unstructured) (any, error) {
 	if !changed {
 		return nil, nil
 	}
-	clean(u)
 	return u.Object, unstructured.SetNestedSlice(u.Object, rules, "rules")
 }
 
@@ -152,17 +201,4 @@ func (g Grant) Role(u *unstructured.Unstructured) (any, error) {
 func names(rule map[string]any, list, name string) bool {
 	got, _, err := unstructured.NestedStringSlice(rule, list)
 	return err == nil && (slices.Contains(got, name) || slices.Contains(got, rbacv1.ResourceAll))
-}
-
-// clean removes the fields that API servers and kubectl add to an object.
-func clean(u *unstructured.Unstructured) {
-	for _, field := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
-		unstructured.RemoveNestedField(u.Object, "metadata", field)
-	}
-	annotations := u.GetAnnotations()
-	if delete(annotations, corev1.LastAppliedConfigAnnotation); len(annotations) == 0 {
-		unstructured.RemoveNestedField(u.Object, "metadata", "annotations")
-		return
-	}
-	u.SetAnnotations(annotations)
 }

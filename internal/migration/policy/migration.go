@@ -21,11 +21,12 @@ var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy o
 //   - PodSecurityPolicies of policy/v1beta1 and extensions/v1beta1 become those of policy.postern.dev/v1.
 //   - Roles and ClusterRoles that allow to use policies also allow it in the group policy.postern.dev.
 //   - Lists become documents of their own.
-//   - All other documents are written as they are.
+//   - All other documents stay as they are.
 //
-// It drops what an API server adds to the objects that it changes. An unknown field of a policy is an error.
-func Run(in io.Reader, out io.Writer) error {
-	err := manifests.Rewrite(in, out, object)
+// All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
+// each object that loses ownerReferences, finalizers or a deletionTimestamp. An unknown field of a policy is an error.
+func Run(in io.Reader, out, warnings io.Writer) error {
+	err := manifests.Rewrite(in, out, warnings, object)
 	if errors.Is(err, manifests.ErrUnchanged) {
 		return errNothing
 	}

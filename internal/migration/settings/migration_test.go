@@ -28,9 +28,12 @@ func TestFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got bytes.Buffer
-			if err := migration.Run(bytes.NewReader(old), &got); err != nil {
+			var got, warnings bytes.Buffer
+			if err := migration.Run(bytes.NewReader(old), &got, &warnings); err != nil {
 				t.Fatal(err)
+			}
+			if warnings.Len() > 0 {
+				t.Errorf("Got the warnings %s", warnings.String())
 			}
 			if diff := cmp.Diff(got.String(), string(want)); diff != "" {
 				t.Errorf("The manifests differ (- got, + want):\n%s", diff)
@@ -49,7 +52,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := migration.Run(strings.NewReader(tc.in), &out)
+			err := migration.Run(strings.NewReader(tc.in), &out, &out)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || out.Len() > 0 {
 				t.Errorf("Got %v and the output %q, want the error %q", err, out.String(), tc.want)
 			}

@@ -9,6 +9,9 @@ import (
 	presets "github.com/postern-dev/postern/internal/migration/settings"
 )
 
+const oldMetadata = "All objects lose the metadata that has a meaning only in the old cluster, such as uid. A warning names " +
+	"each object that loses ownerReferences, finalizers or a deletionTimestamp."
+
 // newMigrate returns the migrate command with a subcommand for each of the plugins that has old manifests.
 func newMigrate(plugins []string) *cobra.Command {
 	cmd := &cobra.Command{
@@ -33,10 +36,12 @@ func newMigratePSP() *cobra.Command {
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of " +
 			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
-			"allow to use policies also allow it in that group. All other documents stay as they are.",
+			"allow to use policies also allow it in that group. All other documents stay as they are.\n\n" + oldMetadata,
 		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return policies.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return policies.Run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
 }
 
@@ -47,9 +52,11 @@ func newMigratePodPreset() *cobra.Command {
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
-			"permissions for presets also have them in that group. All other documents stay as they are.",
+			"permissions for presets also have them in that group. All other documents stay as they are.\n\n" + oldMetadata,
 		Example: "  kubectl get podpresets,clusterroles,roles -A -o yaml | postern migrate podpreset > new.yaml",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return presets.Run(cmd.InOrStdin(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return presets.Run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
 }
