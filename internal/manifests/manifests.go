@@ -4,7 +4,6 @@ package manifests
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,10 +27,12 @@ var ErrUnchanged = errors.New("there is nothing to rewrite")
 type Rewriter func(*unstructured.Unstructured) (any, error)
 
 // Rewrite reads YAML or JSON documents and writes YAML documents. All objects lose the metadata that has a meaning only in
-// the old cluster. Lists become documents of their own. All other unchanged documents are written as they are.
+// the old cluster. Roles and bindings of v1alpha1 and v1beta1 become those of v1. Lists become documents of their own. All
+// other unchanged documents are written as they are.
 //
 // A warning names each object that loses something that its owner may miss. The error names each document that cannot be
-// rewritten. Rewrite writes nothing if it returns an error, because incomplete output looks like complete output.
+// rewritten, and each one of a version that Kubernetes removed and that Rewrite cannot convert. Rewrite writes nothing if it
+// returns an error, because incomplete output looks like complete output.
 func Rewrite(in io.Reader, out, warnings io.Writer, rewrite Rewriter) error {
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	s := stream{rewrite: rewrite}
@@ -109,8 +110,15 @@ func (s *stream) list(u *unstructured.Unstructured) error {
 	if err != nil {
 		return err
 	}
+	kind, typed := strings.CutSuffix(u.GetKind(), "List")
 	for i := range list.Items {
-		s.object(&list.Items[i], nil)
+		item := &list.Items[i]
+		// API servers leave the kind of items out, unlike kubectl.
+		if typed && kind != "" && item.GetKind() == "" {
+			item.SetAPIVersion(u.GetAPIVersion())
+			item.SetKind(kind)
+		}
+		s.object(item, nil)
 	}
 	return nil
 }
@@ -121,13 +129,24 @@ func (s *stream) single(u *unstructured.Unstructured, text []byte) ([]byte, erro
 	if dropped := clean(u); len(dropped) > 0 {
 		s.warn(u, "dropped "+strings.Join(dropped, ", "))
 	}
+	upgraded, err := upgrade(u)
+	if err != nil {
+		return nil, fmt.Errorf("converting to v1: %w", err)
+	}
 	rewritten, err := s.rewrite(u)
 	if err != nil {
 		return nil, err
 	}
+	s.changed = s.changed || upgraded || rewritten != nil
 	if rewritten != nil {
-		s.changed = true
 		return yaml.Marshal(rewritten)
+	}
+	warning, err := checkVersion(u)
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		s.warn(u, warning)
 	}
 	if text != nil && reflect.DeepEqual(u.Object, old.Object) {
 		return append(bytes.TrimRight(text, "\n"), '\n'), nil
@@ -147,12 +166,7 @@ func describe(u *unstructured.Unstructured) string {
 // Move changes the API group of an object and decodes it strictly into a value: an unknown field is an error.
 func Move(u *unstructured.Unstructured, to schema.GroupVersion, into any) (any, error) {
 	u.SetAPIVersion(to.String())
-	data, err := json.Marshal(u.Object)
-	if err != nil {
-		return nil, err
-	}
-	strict, err := kjson.UnmarshalStrict(data, into)
-	return into, errors.Join(append(strict, err)...)
+	return into, decodeStrictly(u, into)
 }
 
 // Grant is a permission that is added to roles.

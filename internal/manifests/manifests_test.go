@@ -3,11 +3,16 @@ package manifests_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/internal/manifests"
 )
@@ -80,6 +85,99 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+func TestVersions(t *testing.T) {
+	const v1 = "apiVersion: rbac.authorization.k8s.io/v1\n"
+	for name, tc := range map[string]struct{ in, want, notes string }{
+		"a Role of v1beta1": {
+			"{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: Role, metadata: {name: r, namespace: ns}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}",
+			v1 + "kind: Role\nmetadata:\n  name: r\n  namespace: ns\nrules:\n- apiGroups:\n  - \"\"\n  resources:\n  - pods\n  verbs:\n  - get\n", "",
+		},
+		"an aggregated ClusterRole of v1alpha1": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: ClusterRole, metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}]}, rules: null}",
+			"aggregationRule:\n  clusterRoleSelectors:\n  - matchLabels:\n      a: b\n" + v1 + "kind: ClusterRole\nmetadata:\n  name: r\nrules: null\n", "",
+		},
+		"a RoleBinding of v1beta1": {
+			"{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: RoleBinding, metadata: {name: b, namespace: ns}, roleRef: {kind: Role, name: r}, subjects: [{kind: User, name: '*'}]}",
+			v1 + "kind: RoleBinding\nmetadata:\n  name: b\n  namespace: ns\nroleRef:\n  kind: Role\n  name: r\nsubjects:\n- kind: User\n  name: '*'\n", "",
+		},
+		"a ClusterRoleBinding of v1alpha1": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: ClusterRoleBinding, metadata: {name: b}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: r}, subjects: [" +
+				"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: User, name: u}, {kind: Group, name: g}, {apiVersion: v1, kind: ServiceAccount, name: s, namespace: ns}, {kind: User, name: '*'}]}",
+			v1 + "kind: ClusterRoleBinding\nmetadata:\n  name: b\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: r\nsubjects:\n" +
+				"- apiGroup: rbac.authorization.k8s.io\n  kind: User\n  name: u\n- apiGroup: rbac.authorization.k8s.io\n  kind: Group\n  name: g\n" +
+				"- kind: ServiceAccount\n  name: s\n  namespace: ns\n- apiGroup: rbac.authorization.k8s.io\n  kind: Group\n  name: system:authenticated\n", "",
+		},
+		"a binding without subjects": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: ClusterRoleBinding, metadata: {name: b}, roleRef: {kind: ClusterRole, name: r}}",
+			v1 + "kind: ClusterRoleBinding\nmetadata:\n  name: b\nroleRef:\n  kind: ClusterRole\n  name: r\n", "",
+		},
+		"a typed list, whose items have no kind": {
+			"{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: RoleList, items: [{metadata: {name: r}, rules: []}, {metadata: {name: s}, rules: []}]}",
+			v1 + "kind: Role\nmetadata:\n  name: r\nrules: []\n---\n" + v1 + "kind: Role\nmetadata:\n  name: s\nrules: []\n", "",
+		},
+		"a Role of v1 stays as it is": {
+			"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r} # A comment.\n",
+			"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r} # A comment.\n", "",
+		},
+		"a version that another kind still has": {
+			"{apiVersion: networking.k8s.io/v1beta1, kind: ServiceCIDR, metadata: {name: s}}",
+			"{apiVersion: networking.k8s.io/v1beta1, kind: ServiceCIDR, metadata: {name: s}}\n", "",
+		},
+		"kinds of migrate's commands": {
+			"{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: p}}\n---\n{apiVersion: settings.k8s.io/v1alpha1, kind: PodPreset, metadata: {name: p, namespace: ns}}",
+			"{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: p}}\n---\n{apiVersion: settings.k8s.io/v1alpha1, kind: PodPreset, metadata: {name: p, namespace: ns}}\n",
+			"document 1: PodSecurityPolicy p: Kubernetes 1.25 removed policy/v1beta1 of this kind; postern migrate psp converts it\n" +
+				"document 2: PodPreset ns/p: Kubernetes 1.20 removed settings.k8s.io/v1alpha1 of this kind; postern migrate podpreset converts it\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkRewrite(t, tc.in+"\n---\n"+moved, strings.TrimSuffix(tc.want, "\n")+"\n---\n"+moved, tc.notes)
+		})
+	}
+}
+
+// TestUpgradeIsAChange migrates a file with nothing but a binding.
+func TestUpgradeIsAChange(t *testing.T) {
+	var out bytes.Buffer
+	in := "{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: ClusterRole, metadata: {name: r}, rules: []}"
+	if err := manifests.Rewrite(strings.NewReader(in), &out, &out, rewrite); err != nil || !strings.Contains(out.String(), "k8s.io/v1\n") {
+		t.Errorf("Got %v and the output %q", err, out.String())
+	}
+}
+
+// TestRemoved compares the table of removed versions with the markers of k8s.io/api. 1.28 is the oldest Kubernetes of which
+// documents may be applied.
+func TestRemoved(t *testing.T) {
+	checked := 0
+	for gvk := range scheme.Scheme.AllKnownTypes() {
+		obj, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		marked, ok := obj.(interface{ APILifecycleRemoved() (int, int) })
+		// The kinds of the RBAC group are converted. The others are no documents.
+		if !ok || gvk.Group == rbacv1.GroupName || strings.HasSuffix(gvk.Kind, "List") || slices.Contains([]string{"DeploymentRollback", "Eviction", "Scale"}, gvk.Kind) {
+			continue
+		}
+		checked++
+		in := fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: x}}\n---\n%s", gvk.GroupVersion(), gvk.Kind, moved)
+		want := ""
+		if major, minor := marked.APILifecycleRemoved(); major == 1 && minor <= 28 {
+			want = fmt.Sprintf("document 1: %s x: Kubernetes 1.%d removed %s of this kind: convert it, or take it out", gvk.Kind, minor, gvk.GroupVersion())
+		}
+		got := ""
+		if err := manifests.Rewrite(strings.NewReader(in), io.Discard, io.Discard, rewrite); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", gvk, got, want)
+		}
+	}
+	if checked < 50 {
+		t.Errorf("Got %d marked kinds", checked)
+	}
+}
+
 // checkRewrite rewrites documents and compares the output and the notes.
 func checkRewrite(t *testing.T, in, want, notes string) {
 	t.Helper()
@@ -108,6 +206,32 @@ func TestErrors(t *testing.T) {
 		"all documents": {
 			"a: b\n---\n\tx\n---\n{kind: Wrong, metadata: {name: w}}\n---\n{kind: List, items: [{kind: Wrong, metadata: {name: v}}, {kind: Wrong, metadata: {name: u}}]}",
 			"document 2: …\ndocument 3: Wrong w: it is wrong\ndocument 4: Wrong v: it is wrong\ndocument 4: Wrong u: it is wrong",
+		},
+		"versions that Kubernetes removed": {
+			"{apiVersion: v1, kind: List, items: [{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: d, namespace: ns}}]}\n---\n" + moved +
+				"---\n{apiVersion: apiextensions.k8s.io/v1beta1, kind: CustomResourceDefinition, metadata: {name: c}}",
+			"document 1: Deployment ns/d: Kubernetes 1.16 removed extensions/v1beta1 of this kind: convert it, or take it out\n" +
+				"document 3: CustomResourceDefinition c: Kubernetes 1.22 removed apiextensions.k8s.io/v1beta1 of this kind: convert it, or take it out",
+		},
+		"an unknown field of an old Role": {
+			"{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: Role, metadata: {name: r}, rule: []}",
+			`document 1: Role r: converting to v1: unknown field "rule"`,
+		},
+		"an unknown kind of an old subject": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: RoleBinding, metadata: {name: b}, subjects: [{apiVersion: x/v1, kind: Robot, name: r}]}",
+			`document 1: RoleBinding b: converting to v1: subjects[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"`,
+		},
+		"a subject that is none": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: RoleBinding, metadata: {name: b}, subjects: [x]}",
+			"document 1: RoleBinding b: converting to v1: …",
+		},
+		"subjects that are none": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: RoleBinding, metadata: {name: b}, subjects: x}",
+			"document 1: RoleBinding b: converting to v1: …",
+		},
+		"an unknown kind of an old version": {
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: RoleList, items: null}",
+			"document 1: RoleList: converting to v1: unknown kind",
 		},
 		"an item that is no object": {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
 	} {

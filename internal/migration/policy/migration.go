@@ -14,17 +14,21 @@ import (
 )
 
 var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy of policy/v1beta1 or extensions/v1beta1, " +
-	"and no role that allows to use one")
+	"no role that allows to use one, and no role or binding of an old version")
 
 // Run reads YAML or JSON documents and writes YAML documents:
 //
 //   - PodSecurityPolicies of policy/v1beta1 and extensions/v1beta1 become those of policy.postern.dev/v1.
 //   - Roles and ClusterRoles that allow to use policies also allow it in the group policy.postern.dev.
+//   - Roles and bindings of v1alpha1 and v1beta1 become those of v1.
 //   - Lists become documents of their own.
 //   - All other documents stay as they are.
 //
 // All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
-// each object that loses ownerReferences, finalizers or a deletionTimestamp. An unknown field of a policy is an error.
+// each object that loses ownerReferences, finalizers or a deletionTimestamp.
+//
+// An unknown field of a policy is an error, and so is a version of another kind that Kubernetes removed. Run writes nothing
+// if it returns an error. Old PodPresets only get a warning, because postern migrate podpreset reads what Run writes.
 func Run(in io.Reader, out, warnings io.Writer) error {
 	err := manifests.Rewrite(in, out, warnings, object)
 	if errors.Is(err, manifests.ErrUnchanged) {

@@ -11,17 +11,22 @@ import (
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
-var errNothing = errors.New("nothing to migrate: there is no PodPreset of settings.k8s.io/v1alpha1, and no role for them")
+var errNothing = errors.New("nothing to migrate: there is no PodPreset of settings.k8s.io/v1alpha1, no role for them, " +
+	"and no role or binding of an old version")
 
 // Run reads YAML or JSON documents and writes YAML documents:
 //
 //   - PodPresets of settings.k8s.io/v1alpha1 become those of settings.postern.dev/v1alpha1.
 //   - Roles and ClusterRoles with permissions for presets also have them in the group settings.postern.dev.
+//   - Roles and bindings of v1alpha1 and v1beta1 become those of v1.
 //   - Lists become documents of their own.
 //   - All other documents stay as they are.
 //
 // All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
-// each object that loses ownerReferences, finalizers or a deletionTimestamp. An unknown field of a preset is an error.
+// each object that loses ownerReferences, finalizers or a deletionTimestamp.
+//
+// An unknown field of a preset is an error, and so is a version of another kind that Kubernetes removed. Run writes nothing
+// if it returns an error. Old PodSecurityPolicies only get a warning, because postern migrate psp reads what Run writes.
 func Run(in io.Reader, out, warnings io.Writer) error {
 	err := manifests.Rewrite(in, out, warnings, object)
 	if errors.Is(err, manifests.ErrUnchanged) {

@@ -9,8 +9,12 @@ import (
 	presets "github.com/postern-dev/postern/internal/migration/settings"
 )
 
-const oldMetadata = "All objects lose the metadata that has a meaning only in the old cluster, such as uid. A warning names " +
-	"each object that loses ownerReferences, finalizers or a deletionTimestamp."
+// otherDocuments is the rest of the help of both subcommands.
+const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. All other documents stay as they are.\n\n" +
+	"All objects lose the metadata that has a meaning only in the old cluster, such as uid. A warning names each object that " +
+	"loses ownerReferences, finalizers or a deletionTimestamp.\n\n" +
+	"The command writes nothing if it cannot convert a document, or if a document has a version that Kubernetes removed. The " +
+	"error names all of these documents."
 
 // newMigrate returns the migrate command with a subcommand for each of the plugins that has old manifests.
 func newMigrate(plugins []string) *cobra.Command {
@@ -36,7 +40,7 @@ func newMigratePSP() *cobra.Command {
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of " +
 			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
-			"allow to use policies also allow it in that group. All other documents stay as they are.\n\n" + oldMetadata,
+			"allow to use policies also allow it in that group. " + otherDocuments,
 		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +56,7 @@ func newMigratePodPreset() *cobra.Command {
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
-			"permissions for presets also have them in that group. All other documents stay as they are.\n\n" + oldMetadata,
+			"permissions for presets also have them in that group. " + otherDocuments,
 		Example: "  kubectl get podpresets,clusterroles,roles -A -o yaml | postern migrate podpreset > new.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
