@@ -26,7 +26,9 @@ type uninstalledError struct {
 	cure string
 }
 
-func (e *uninstalledError) Error() string { return "postern was uninstalled: " + e.cure + " to install it again" }
+func (e *uninstalledError) Error() string {
+	return "postern was uninstalled: " + e.cure + " to install it again"
+}
 
 // standing returns an owner reference to Postern's namespace. The configurations are deleted
 // with that namespace. refusal is the reason for which nothing may be registered, or nil: the

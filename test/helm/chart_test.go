@@ -359,8 +359,11 @@ func TestUninstallJob(t *testing.T) {
 		t.Errorf("The Job is named %q, and %q the second time", name, same)
 	}
 	for _, v := range []values{
-		image("2"), {"image": values{"tag": "1", "pullSecrets": []any{"x"}}}, {"image": values{"tag": "1"}, "tolerations": []any{values{"operator": "Exists"}}},
-		{"image": values{"tag": "1"}, "resources": values{"limits": values{"memory": "1Gi"}}}, {"image": values{"tag": "1"}, "uninstallJob": "Always"},
+		image("2"),
+		{"image": values{"tag": "1", "pullSecrets": []any{"x"}}},
+		{"image": values{"tag": "1"}, "tolerations": []any{values{"operator": "Exists"}}},
+		{"image": values{"tag": "1"}, "resources": values{"limits": values{"memory": "1Gi"}}},
+		{"image": values{"tag": "1"}, "uninstallJob": "Always"},
 	} {
 		if _, other := job(v); other == name || other == "" {
 			t.Errorf("With %v, the Job has the name %q", v, other)

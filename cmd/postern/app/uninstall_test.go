@@ -71,7 +71,9 @@ func TestHelmRelease(t *testing.T) {
 	kubectls := map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
 	both := map[string]string{"meta.helm.sh/release-name": "postern", corev1.LastAppliedConfigAnnotation: "{}"}
 	byHelm := deployment(helms, manager("helm", update, ""))
-	secret := func(version, status string) runtime.Object { return record("Secret", namespace, "postern", version, status) }
+	secret := func(version, status string) runtime.Object {
+		return record("Secret", namespace, "postern", version, status)
+	}
 	const doubt = "it is not known whether Helm is uninstalling the release postern: "
 	for name, test := range map[string]struct {
 		deployment *appsv1.Deployment
@@ -93,7 +95,8 @@ func TestHelmRelease(t *testing.T) {
 		"a rendered chart is applied first": {nil, nil, "there is no Deployment", ""},
 		"a rendered chart is applied":       {deployment(kubectls), nil, "Helm did not install the Deployment postern", ""},
 		"another release installed it": {
-			deployment(map[string]string{"meta.helm.sh/release-name": "gate"}), []runtime.Object{record("Secret", namespace, "gate", "1", "uninstalling")},
+			deployment(map[string]string{"meta.helm.sh/release-name": "gate"}),
+			[]runtime.Object{record("Secret", namespace, "gate", "1", "uninstalling")},
 			"Helm did not install the Deployment postern", "",
 		},
 		"kubectl took over":                        {deployment(both), []runtime.Object{secret("1", "superseded"), secret("2", "deployed")}, "its status is deployed", ""},
