@@ -178,6 +178,7 @@ pluginz: []
 		"a file of a plugin is missing":      {files: map[string]string{"c.yaml": head + "- name: A\n  path: no.yaml\n- name: B\n  path: no2.yaml\n"}, want: []string{"c.yaml:5: plugins[0].path: open no.yaml: no such file or directory", "c.yaml:7: plugins[1].path: open no2.yaml: no such file or directory"}},
 		"a file of a plugin is no YAML":      {files: map[string]string{"c.yaml": head + "- name: A\n  path: a.yaml\n", "a.yaml": "a: 1\nb: ["}, want: []string{"a.yaml:2: plugin A: did not find expected node content"}, plugins: []string{"A"}},
 		"a file of a plugin has twice a key": {files: map[string]string{"c.yaml": head + "- name: A\n  path: a.yaml\n", "a.yaml": "needed: x\nneeded: x\nsizes: [10]"}, want: []string{`a.yaml:2: plugin A: needed: key "needed" already set in map`, "a.yaml:3: plugin A: sizes[0]: it is more than 9"}, plugins: []string{"A"}},
+		"an empty document after another":    {files: map[string]string{"c.yaml": head + "- name: B\n  configuration: {needed: x, x: 1}\n---\n"}, want: []string{"c.yaml:5: plugin B: x: unknown field"}, plugins: []string{"B"}},
 		"aliases":                            {files: map[string]string{"c.yaml": head + "- name: A\n  configuration: &a\n    needed: x\n    wrong: 1\n- name: B\n  configuration: *a\n"}, want: []string{"c.yaml:7: plugin A: wrong: unknown field", "c.yaml:7: plugin B: wrong: unknown field"}, plugins: []string{"A", "B"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -192,6 +192,53 @@ func TestConfigMistakes(t *testing.T) {
 	}
 }
 
+// TestConfigDocuments covers what may stand around the document of a file. kube-apiserver reads the first document, even an
+// empty one, and ignores the others, so it accepts all of these except for those in which the first document is empty.
+func TestConfigDocuments(t *testing.T) {
+	configuration := head + "plugins: [{name: AlwaysPullImages, path: pull.yaml}]\n"
+	const pull = "includeEphemeralContainers: true\n"
+	const second = ": a second document, want one"
+	for name, tc := range map[string]struct {
+		before, after string
+		// want is the end of the error.
+		want string
+	}{
+		"an end":                                  {after: "---\n"},
+		"an end without a line feed":              {after: "---"},
+		"an end with comments":                    {after: "--- # The end.\n# More.\n"},
+		"an end of YAML":                          {after: "...\n"},
+		"an end of YAML, a comment, and an end":   {after: "...\n# More.\n---\n"},
+		"several empty documents":                 {after: "---\n---\n# More.\n---\nnull\n"},
+		"a start":                                 {before: "---\n"},
+		"a comment before the start":              {before: "# First.\n---\n"},
+		"a byte order mark":                       {before: "\ufeff"},
+		"a byte order mark, a start and an end":   {before: "\ufeff---\n", after: "---\n"},
+		"a version of YAML":                       {before: "%YAML 1.1\n---\n"},
+		"a second document that is no YAML":       {after: "---\nb: [\n"},
+		"a second document":                       {after: "---\na: 1\n", want: second},
+		"a second document that is a word":        {after: "---\na\n", want: second},
+		"an empty document and another one":       {after: "---\n---\na: 1\n", want: second},
+		"an empty document before":                {before: "---\n---\n", want: second},
+		"a document without a value before":       {before: "---\n# First.\n---\n", want: second},
+		"an empty document before, and a comment": {before: "---\n---\n# First.\n", want: second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			around := func(text string) string { return tc.before + text + tc.after }
+			for form, files := range map[string]map[string]string{
+				"the configuration":          {"c.yaml": around(configuration), "pull.yaml": pull},
+				"the file of the plugin":     {"c.yaml": configuration, "pull.yaml": around(pull)},
+				"both with CRLF":             {"c.yaml": strings.ReplaceAll(around(configuration), "\n", "\r\n"), "pull.yaml": strings.ReplaceAll(around(pull), "\n", "\r\n")},
+				"the form without a version": {"c.yaml": around("podNodeSelectorPluginConfig: {a: b=c}\n")},
+			} {
+				err := start(filepath.Join(folder(t, files), "c.yaml"), "AlwaysPullImages")
+				if (err == nil) != (tc.want == "") || err != nil && !strings.HasSuffix(err.Error(), tc.want) {
+					t.Errorf("In %s: got error %v, want %q", form, err, tc.want)
+				}
+			}
+		})
+	}
+}
+
 // start processes the file as the process does at its start.
 func start(file string, enabled ...string) error {
 	configs, _, err := admissions.Families().LoadConfigs(file, enabled)

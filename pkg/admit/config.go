@@ -70,7 +70,8 @@ func LoadConfig[T any](data []byte) (T, error) {
 
 // DecodeConfig decodes YAML or JSON over the defaults in into. An unknown field, a
 // duplicate field and a second document are errors, although kube-apiserver accepts
-// some of them, because an ignored field is a hidden mistake. The error is a
+// some of them, because an ignored field is a hidden mistake. Empty documents after
+// the first one are ignored, such as that after --- at the end. The error is a
 // *ConfigError.
 func DecodeConfig(data []byte, into any) error {
 	if line := secondDocument(data); line > 0 {
@@ -124,12 +125,21 @@ func unreadable(err error) error {
 }
 
 // secondDocument returns the line at which a second document begins, or 0. Decoders
-// read the first document and ignore the others.
+// read the first document and ignore the others. A later document without content
+// counts as none, but a first one does, because kube-apiserver reads no other.
 func secondDocument(data []byte) int {
 	dec := yamlv3.NewDecoder(bytes.NewReader(data))
-	var first, second yamlv3.Node
-	if dec.Decode(&first) != nil || dec.Decode(&second) != nil || len(second.Content) == 0 {
+	var first yamlv3.Node
+	if dec.Decode(&first) != nil {
 		return 0
 	}
-	return second.Content[0].Line
+	for {
+		var next yamlv3.Node
+		if dec.Decode(&next) != nil {
+			return 0
+		}
+		if len(next.Content) > 0 && next.Content[0].Tag != "!!null" {
+			return next.Content[0].Line
+		}
+	}
 }
