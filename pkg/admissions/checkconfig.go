@@ -16,7 +16,7 @@ import (
 type Mistake struct {
 	// File is the path of the file with the mistake.
 	File string
-	// Line is the line of the field or, if the field is missing, of its closest parent.
+	// Line is the line of the field or, if the field is missing, of its closest parent. It is 1 if there is neither.
 	Line int
 	// Plugin is the plugin whose configuration has the mistake, or "" for the AdmissionConfiguration itself.
 	Plugin string
@@ -29,7 +29,7 @@ type Mistake struct {
 
 func (m Mistake) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s:%d: ", m.File, max(1, m.Line))
+	fmt.Fprintf(&out, "%s:%d: ", m.File, m.Line)
 	if m.Plugin != "" {
 		fmt.Fprintf(&out, "plugin %s: ", m.Plugin)
 	}
@@ -234,5 +234,6 @@ func (c *configCheck) add(d *document, f yamltree.Field, err error) {
 	if m.Line == 0 && d.tree != nil {
 		m.Line = d.tree.Line()
 	}
+	m.Line = max(1, m.Line)
 	c.result.Mistakes = append(c.result.Mistakes, m)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,52 +11,6 @@ import (
 
 	"github.com/postern-dev/postern/pkg/admit"
 )
-
-// TestCheckConfigAgreesWithTheStart checks the configuration of every case of every plugin: it has mistakes only if the
-// case says that the plugin does not start, and one of them is that of the case.
-func TestCheckConfigAgreesWithTheStart(t *testing.T) {
-	for _, m := range members() {
-		t.Run(m.Name, func(t *testing.T) {
-			for _, c := range m.cases(t) {
-				env, err := c.Environment()
-				if err != nil {
-					t.Fatalf("%s: %v", c.File, err)
-				}
-				defer env.Close()
-				if len(env.Config) == 0 || len(c.Flags) > 0 {
-					continue
-				}
-				file := filepath.Join(t.TempDir(), "c.yaml")
-				write(t, file, "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: "+m.Name+", path: p.yaml}]")
-				write(t, filepath.Join(filepath.Dir(file), "p.yaml"), string(env.Config))
-				checked, err := Families().CheckConfig(file, func() (admit.Deps, error) {
-					return env.Deps(m.Plugin, c.Features)
-				})
-				if err != nil {
-					t.Fatalf("%s: %v", c.File, err)
-				}
-				var got []string
-				for _, mistake := range checked.Mistakes {
-					_, text, _ := strings.Cut(mistake.String(), "plugin "+m.Name+": ")
-					got = append(got, text)
-					if mistake.Line < 1 || filepath.Base(mistake.File) != "p.yaml" {
-						t.Errorf("%s: got file %s and line %d", c.File, mistake.File, mistake.Line)
-					}
-				}
-				want := ""
-				if c.Want != nil {
-					want = c.Want.ConfigError
-				}
-				switch {
-				case want == "" && len(got) > 0:
-					t.Errorf("%s: got mistakes %q, want none", c.File, got)
-				case want != "" && !slices.Contains(got, strings.Split(want, "\n")[0]):
-					t.Errorf("%s: got mistakes %q, want %q", c.File, got, want)
-				}
-			}
-		})
-	}
-}
 
 func write(t *testing.T, file, text string) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package admissions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 
+	"github.com/postern-dev/postern/internal/kinds/unversioned"
 	"github.com/postern-dev/postern/internal/yamltree"
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -50,11 +52,10 @@ func (l List) parseConfigs(file string, text []byte, enabled []string) (configs 
 	kind, version := stringOf(top["kind"]), stringOf(top["apiVersion"])
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}
 	if kind != "AdmissionConfiguration" || !slices.Contains(versions, version) {
-		if !hasField(top, "imagePolicy") && !hasField(top, "podNodeSelectorPluginConfig") {
-			return nil, nil, whole.locate(admit.InvalidField("", "kind %q of version %q, want AdmissionConfiguration of %s", kind, version, versions[0]))
+		if configs := whole.unversioned(top); len(configs) > 0 {
+			return configs, nil, nil
 		}
-		// Upstream: both plugins get the whole file and read their own key.
-		return Configs{"ImagePolicyWebhook": whole, "PodNodeSelector": whole}, nil, nil
+		return nil, nil, whole.locate(admit.InvalidField("", "kind %q of version %q, want AdmissionConfiguration of %s", kind, version, versions[0]))
 	}
 	var config apiserverv1.AdmissionConfiguration
 	if err := admit.DecodeConfig(text, &config); err != nil {
@@ -63,15 +64,23 @@ func (l List) parseConfigs(file string, text []byte, enabled []string) (configs 
 	return whole.entries(l, config.Plugins, enabled)
 }
 
-// hasField reports whether a document has a field. The case of the name is ignored, as kube-apiserver does
-// for the oldest format of the file.
-func hasField(document map[string]any, name string) bool {
-	for key, value := range document {
-		if strings.EqualFold(key, name) && value != nil {
-			return true
+// unversioned returns the configurations in a file of the oldest format, which has the fields of the two plugins without
+// an AdmissionConfiguration around them. A plugin has a configuration if the file has its field, even without a value. It
+// gets the whole file, and ignores the field of the other plugin. The case of the field is ignored, as in the plugins.
+//
+// Upstream: a plugin without its field also gets the whole file. ImagePolicyWebhook starts neither with such a file nor
+// without one. kube-apiserver wants the fields in this spelling.
+func (c Config) unversioned(top map[string]any) Configs {
+	configs := Configs{}
+	for field := range top {
+		switch {
+		case strings.EqualFold(field, unversioned.ImagePolicyField):
+			configs["ImagePolicyWebhook"] = c
+		case strings.EqualFold(field, unversioned.SelectorsField):
+			configs["PodNodeSelector"] = c
 		}
 	}
-	return false
+	return configs
 }
 
 func stringOf(v any) string {
@@ -118,22 +127,23 @@ func (c Config) entries(l List, plugins []apiserverv1.AdmissionPluginConfigurati
 	return configs, warnings, nil
 }
 
-// locate prepends the file, and the line if it is known, to an error about the configuration.
+// locate prepends the file and the line to an error about the configuration. Like in a Mistake, the line is that of the
+// field or of its closest parent.
 func (c Config) locate(err error) error {
 	if c.file == "" {
 		return err
 	}
-	var wrong *admit.ConfigError
-	switch {
-	case !errors.As(err, &wrong):
+	wrong, ok := errors.AsType[*admit.ConfigError](err)
+	if !ok {
 		// The error is about another input of the plugin, such as a flag.
 		return err
-	case wrong.Line > 0 && c.prefix == "":
-		return fmt.Errorf("%s:%d: %w", c.file, wrong.Line, err)
 	}
-	full := yamltree.Join(c.prefix, wrong.Field)
-	if tree, parseErr := yamltree.Parse(c.text); parseErr == nil && tree.Find(full).Line > 0 {
-		return fmt.Errorf("%s:%d: %w", c.file, tree.Find(full).Line, err)
+	line := wrong.Line
+	if line == 0 || c.prefix != "" {
+		line = 1
+		if tree, parseErr := yamltree.Parse(c.text); parseErr == nil {
+			line = cmp.Or(tree.Find(yamltree.Join(c.prefix, wrong.Field)).Line, tree.Line())
+		}
 	}
-	return fmt.Errorf("%s: %w", c.file, err)
+	return fmt.Errorf("%s:%d: %w", c.file, line, err)
 }

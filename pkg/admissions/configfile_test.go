@@ -72,13 +72,21 @@ func TestConfigs(t *testing.T) {
 		},
 		"the old form of ImagePolicyWebhook": {
 			files: map[string]string{"c.yaml": "imagePolicy: {allowTTL: 50}"},
-			want:  map[string]string{"ImagePolicyWebhook": "imagePolicy: {allowTTL: 50}", "PodNodeSelector": "imagePolicy: {allowTTL: 50}"},
+			want:  map[string]string{"ImagePolicyWebhook": "imagePolicy: {allowTTL: 50}"},
 		},
 		"the old form of PodNodeSelector": {
 			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
+			want:  map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
+		},
+		"the old form without a value": {
+			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig:\n"},
+			want:  map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig:\n"},
+		},
+		"the old form of both": {
+			files: map[string]string{"c.yaml": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}"},
 			want: map[string]string{
-				"ImagePolicyWebhook": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}",
-				"PodNodeSelector":    "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}",
+				"ImagePolicyWebhook": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}",
+				"PodNodeSelector":    "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}",
 			},
 		},
 	} {
@@ -126,22 +134,22 @@ func TestConfigMistakes(t *testing.T) {
 			nil, "--admission-control-config-file: open c.yaml: no such file or directory",
 		},
 		"an empty file": {
-			map[string]string{"c.yaml": ""}, `c.yaml: kind "" of version "", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": ""}, `c.yaml:1: kind "" of version "", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"a list": {
-			map[string]string{"c.yaml": "[]"}, `c.yaml: want a mapping`,
+			map[string]string{"c.yaml": "[]"}, `c.yaml:1: want a mapping`,
 		},
 		"another kind": {
-			map[string]string{"c.yaml": "apiVersion: v1\nkind: Pod"}, `c.yaml: kind "Pod" of version "v1", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": "apiVersion: v1\nkind: Pod"}, `c.yaml:1: kind "Pod" of version "v1", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"another version": {
-			map[string]string{"c.yaml": "apiVersion: apiserver.config.k8s.io/v2\nkind: AdmissionConfiguration"}, `c.yaml: kind "AdmissionConfiguration" of version "apiserver.config.k8s.io/v2", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": "apiVersion: apiserver.config.k8s.io/v2\nkind: AdmissionConfiguration"}, `c.yaml:1: kind "AdmissionConfiguration" of version "apiserver.config.k8s.io/v2", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"no YAML": {
 			map[string]string{"c.yaml": head + "plugins: ["}, `c.yaml:3: did not find expected node content`,
 		},
 		"a key twice": {
-			map[string]string{"c.yaml": head + "plugins: []\nplugins: []"}, `c.yaml:4: key "plugins" already set in map`,
+			map[string]string{"c.yaml": head + "plugins: []\nplugins: []"}, `c.yaml:4: plugins: key "plugins" already set in map`,
 		},
 		"two documents": {
 			map[string]string{"c.yaml": head + "plugins: []\n---\n" + head}, `c.yaml:5: a second document, want one`,

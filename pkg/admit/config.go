@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/internal/rawjson"
+	"github.com/postern-dev/postern/internal/yamltree"
 )
 
 // ConfigError is an error in a configuration. The reader of the file adds the name of
@@ -79,7 +80,7 @@ func DecodeConfig(data []byte, into any) error {
 	}
 	doc, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return unreadable(err)
+		return unreadable(data, err)
 	}
 	strict, err := kjson.UnmarshalStrict(doc, into)
 	typeErr, ok := errors.AsType[*json.UnmarshalTypeError](err)
@@ -114,14 +115,26 @@ func DecodeVersionedConfig(data []byte, into any, got *metav1.TypeMeta, apiVersi
 	return nil
 }
 
-// unreadable moves the line number from the text of a YAML error into Line.
-func unreadable(err error) error {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		if line, atoiErr := strconv.Atoi(m[1]); atoiErr == nil {
-			return &ConfigError{Line: line, Err: errors.New(m[2])}
+// unreadable moves the line number from the text of a YAML error into Line. Field is
+// set for a field that is there twice.
+func unreadable(data []byte, err error) error {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	if m == nil {
+		return &ConfigError{Err: err}
+	}
+	line, atoiErr := strconv.Atoi(m[1])
+	if atoiErr != nil {
+		return &ConfigError{Err: err}
+	}
+	wrong := &ConfigError{Line: line, Err: errors.New(m[2])}
+	if tree, parseErr := yamltree.Parse(data); parseErr == nil {
+		for _, f := range tree.Duplicates() {
+			if f.Line == line {
+				wrong.Field = f.Path
+			}
 		}
 	}
-	return &ConfigError{Err: err}
+	return wrong
 }
 
 // secondDocument returns the line at which a second document begins, or 0. Decoders

@@ -39,6 +39,11 @@ func TestCheckConfig(t *testing.T) {
 			config: head + "- name: AlwaysPullImage\n",
 			code:   2, stderr: "FILE:4: plugins[0].name: there is no plugin \"AlwaysPullImage\", did you mean AlwaysPullImages?\npostern: FILE: 1 mistake\n",
 		},
+		"the oldest form, for one of its two plugins": {
+			config: "podNodeSelectorPluginConfig:\n  clusterDefaultNodeSelector: env=dev\n---\n",
+			stdout: "FILE: no mistake. Configured plugins: PodNodeSelector.\n",
+		},
+		"the oldest form without a value": {config: "podNodeSelectorPluginConfig:\n", stdout: "FILE: no mistake. Configured plugins: PodNodeSelector.\n"},
 		"several mistakes of several plugins": {
 			config: head + `- name: EventRateLimit
   configuration:
