@@ -151,17 +151,17 @@ func configuredIn(text string) []string {
 	var file map[string]any
 	_ = yaml.Unmarshal([]byte(text), &file)
 	has := map[string]bool{}
-	for key := range file {
-		has["ImagePolicyWebhook"] = has["ImagePolicyWebhook"] || strings.EqualFold(key, "imagePolicy")
-		has["PodNodeSelector"] = has["PodNodeSelector"] || strings.EqualFold(key, "podNodeSelectorPluginConfig")
-	}
 	if file["kind"] == "AdmissionConfiguration" && file["apiVersion"] == "apiserver.config.k8s.io/v1" {
-		clear(has)
-	}
-	entries, _ := file["plugins"].([]any)
-	for _, e := range entries {
-		if e, ok := e.(map[string]any); ok && (e["path"] != nil || e["configuration"] != nil) {
-			has[fmt.Sprint(e["name"])] = true
+		entries, _ := file["plugins"].([]any)
+		for _, e := range entries {
+			if e, ok := e.(map[string]any); ok && (e["path"] != nil || e["configuration"] != nil) {
+				has[fmt.Sprint(e["name"])] = true
+			}
+		}
+	} else {
+		for key := range file {
+			has["ImagePolicyWebhook"] = has["ImagePolicyWebhook"] || strings.EqualFold(key, "imagePolicy")
+			has["PodNodeSelector"] = has["PodNodeSelector"] || strings.EqualFold(key, "podNodeSelectorPluginConfig")
 		}
 	}
 	return slices.DeleteFunc(Families().Names(), func(name string) bool { return !has[name] })
