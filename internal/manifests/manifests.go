@@ -183,6 +183,9 @@ func (g Grant) Role(u *unstructured.Unstructured) (any, error) {
 	if gk := u.GroupVersionKind().GroupKind(); gk.Group != rbacv1.GroupName || gk.Kind != "Role" && gk.Kind != "ClusterRole" {
 		return nil, nil
 	}
+	if u.Object["rules"] == nil { // API servers write null for no rules.
+		return nil, nil
+	}
 	rules, _, err := unstructured.NestedSlice(u.Object, "rules")
 	if err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func TestVersions(t *testing.T) {
 		},
 		"a ClusterRoleBinding of v1alpha1": {
 			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: ClusterRoleBinding, metadata: {name: b}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: r}, subjects: [" +
-				"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: User, name: u}, {kind: Group, name: g}, {apiVersion: v1, kind: ServiceAccount, name: s, namespace: ns}, {kind: User, name: '*'}]}",
+				"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: User, name: u}, {kind: Group, name: g}, {apiVersion: v1, apiGroup: x, kind: ServiceAccount, name: s, namespace: ns}, {kind: User, name: '*'}]}",
 			v1 + "kind: ClusterRoleBinding\nmetadata:\n  name: b\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: r\nsubjects:\n" +
 				"- apiGroup: rbac.authorization.k8s.io\n  kind: User\n  name: u\n- apiGroup: rbac.authorization.k8s.io\n  kind: Group\n  name: g\n" +
 				"- kind: ServiceAccount\n  name: s\n  namespace: ns\n- apiGroup: rbac.authorization.k8s.io\n  kind: Group\n  name: system:authenticated\n", "",

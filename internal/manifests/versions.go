@@ -52,6 +52,7 @@ func upgradeSubject(s any, path *field.Path) error {
 	delete(subject, "apiVersion")
 	switch kind, _ := subject["kind"].(string); kind {
 	case rbacv1.ServiceAccountKind:
+		delete(subject, "apiGroup")
 	case rbacv1.UserKind, rbacv1.GroupKind:
 		subject["apiGroup"] = rbacv1.GroupName
 		if kind == rbacv1.UserKind && subject["name"] == "*" {

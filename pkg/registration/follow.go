@@ -39,6 +39,7 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 		r.notify(corev1.EventTypeWarning, EventNotRegistered, "Replicas do not register: "+foreign.Error())
 	}
 	r.metrics.setUninstalled(false) // The webhooks of the other one are there.
+	r.refused = report{}
 	r.followed, r.split.registered = followed{}, nil
 	if !own.isProcess() { // No Service of a Deployment leads to a process.
 		r.keptOut.Store(&foreign)

@@ -134,20 +134,21 @@ func (c *cluster) keepReason(ctx context.Context, namespace, release string, d *
 		return "", nil
 	case known && applied:
 		return "its status is " + status, nil
-	case d.Name == "":
-		return "there is no Deployment", nil
-	case !byHelm:
+	case d.Name != "" && !byHelm:
 		return "Helm did not install the Deployment " + d.Name, nil
-	case !known && !applied:
+	case d.Name != "" && !known && !applied:
 		// The records are in the namespace of a HelmRelease of Flux, or in a database.
 		return "", nil
 	}
 	doubt := "its status is " + status
-	if !known {
+	switch {
+	case d.Name == "":
+		doubt = "there is no Deployment"
+	case !known:
 		doubt = "the namespace has no records of it, and another tool has applied the Deployment " + d.Name
 	}
 	return "", fmt.Errorf("it is not known whether Helm is uninstalling the release %s: %s. Set the value uninstallJob of the chart to Never, "+
-		"or, if Helm is uninstalling it, run postern uninstall --deployment=%s and helm uninstall --no-hooks", release, doubt, d.Name)
+		"or, if Helm is uninstalling it, run postern uninstall --deployment=postern and helm uninstall --no-hooks", release, doubt)
 }
 
 // helmStatuses returns the status of the newest revision of a release, from Helm's Secrets and from Helm's ConfigMaps. It has at most
