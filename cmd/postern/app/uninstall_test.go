@@ -92,7 +92,7 @@ func TestHelmRelease(t *testing.T) {
 		), nil, "", ""},
 		"Terraform, with a database": {deployment(helms, manager("terraform-provider-helm_v3.1.0", apply, "")), nil, "", ""},
 
-		"a rendered chart is applied":       {deployment(kubectls), nil, "Helm did not install the Deployment postern", ""},
+		"a rendered chart is applied": {deployment(kubectls), nil, "Helm did not install the Deployment postern", ""},
 		"another release installed it": {
 			deployment(map[string]string{"meta.helm.sh/release-name": "gate"}),
 			[]runtime.Object{record("Secret", namespace, "gate", "1", "uninstalling")},
@@ -104,7 +104,7 @@ func TestHelmRelease(t *testing.T) {
 		"an uninstall was aborted and rolled back": {deployment(both), []runtime.Object{secret("1", "uninstalling"), secret("2", "deployed")}, "its status is deployed", ""},
 
 		"without its Deployment, its records are elsewhere": {nil, nil, "", doubt + "there is no Deployment"},
-		"the status is another one": {byHelm, []runtime.Object{secret("1", "deployed")}, "", doubt + "its status is deployed"},
+		"the status is another one":                         {byHelm, []runtime.Object{secret("1", "deployed")}, "", doubt + "its status is deployed"},
 		"two kinds of records": {
 			byHelm, []runtime.Object{secret("1", "deployed"), record("ConfigMap", namespace, "postern", "1", "failed")}, "", doubt + "its status is deployed and failed",
 		},
