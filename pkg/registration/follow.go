@@ -38,8 +38,7 @@ func (r *Registrar) standAside(ctx context.Context, own claim, foreign error) {
 		klog.FromContext(ctx).Info("Warning: not registering", "reason", foreign.Error())
 		r.notify(corev1.EventTypeWarning, EventNotRegistered, "Replicas do not register: "+foreign.Error())
 	}
-	r.metrics.setUninstalled(false) // The webhooks of the other one are there.
-	r.refused = report{}
+	r.endRefusal() // The webhooks of the other one are there.
 	r.followed, r.split.registered = followed{}, nil
 	if !own.isProcess() { // No Service of a Deployment leads to a process.
 		r.keptOut.Store(&foreign)

@@ -96,6 +96,12 @@ func (r *Registrar) tellRefusal(refusal error) {
 	}
 }
 
+// endRefusal forgets the last refusal, because something is registered, or will be.
+func (r *Registrar) endRefusal() {
+	r.refused = report{}
+	r.metrics.setUninstalled(false)
+}
+
 func (r *Registrar) notify(eventType, reason, message string) {
 	if r.Notify != nil {
 		r.Notify(eventType, reason, message)

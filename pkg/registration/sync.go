@@ -50,8 +50,7 @@ func (r *Registrar) sync(ctx context.Context, stores map[string]cache.Store) (ag
 	if refusal != nil {
 		return 0, r.withdraw(ctx, stores, refusal)
 	}
-	r.refused = report{}
-	r.metrics.setUninstalled(false)
+	r.endRefusal()
 	if r.leaving.Load() {
 		return 0, nil
 	}

@@ -354,24 +354,24 @@ func TestUninstallJob(t *testing.T) {
 	}
 	image := func(tag string) values { return values{"image": values{"tag": tag}} }
 	helm, name := job(image("1"))
-	_, same := job(image("1"))
+	earlier, same := job(values{"image": values{"tag": "1"}, "uninstallJob": nil}) // As with the values of an earlier chart.
 	if name == "" || name != same {
 		t.Errorf("The Job is named %q, and %q the second time", name, same)
+	}
+	always, other := job(values{"image": values{"tag": "1"}, "uninstallJob": "Always"})
+	if other == name || other == "" {
+		t.Errorf("With Always, the Job has the name %q", other)
 	}
 	for _, v := range []values{
 		image("2"),
 		{"image": values{"tag": "1", "pullSecrets": []any{"x"}}},
 		{"image": values{"tag": "1"}, "tolerations": []any{values{"operator": "Exists"}}},
 		{"image": values{"tag": "1"}, "resources": values{"limits": values{"memory": "1Gi"}}},
-		{"image": values{"tag": "1"}, "uninstallJob": "Always"},
 	} {
 		if _, other := job(v); other == name || other == "" {
 			t.Errorf("With %v, the Job has the name %q", v, other)
 		}
 	}
-	always, _ := job(values{"uninstallJob": "Always"})
-	// Values of an earlier chart lack the value.
-	earlier, _ := job(values{"uninstallJob": nil})
 	for text, want := range map[string]bool{helm: true, earlier: true, always: false} {
 		if flag, reads := strings.Contains(text, "--helm-release=postern"), strings.Contains(text, "resources: [configmaps, secrets]"); flag != want || reads != want {
 			t.Errorf("The Job looks for the release: %t, and may read it: %t, want %t", flag, reads, want)

@@ -129,26 +129,26 @@ func (c *cluster) keepReason(ctx context.Context, namespace, release string, d *
 	}
 	status, known := strings.Join(statuses, " and "), len(statuses) > 0
 	byHelm, applied := d.Annotations[helmReleaseAnnotation] == release, isApplied(d)
+	doubt := func(why string) (string, error) {
+		return "", fmt.Errorf("it is not known whether Helm is uninstalling the release %s: %s. Set the value uninstallJob of the chart to Never, "+
+			"or, if Helm is uninstalling it, run postern uninstall --deployment=postern and helm uninstall --no-hooks", release, why)
+	}
 	switch {
 	case slices.Contains(statuses, helmUninstalling):
 		return "", nil
 	case known && applied:
 		return "its status is " + status, nil
-	case d.Name != "" && !byHelm:
-		return "Helm did not install the Deployment " + d.Name, nil
-	case d.Name != "" && !known && !applied:
-		// The records are in the namespace of a HelmRelease of Flux, or in a database.
-		return "", nil
-	}
-	doubt := "its status is " + status
-	switch {
 	case d.Name == "":
-		doubt = "there is no Deployment"
-	case !known:
-		doubt = "the namespace has no records of it, and another tool has applied the Deployment " + d.Name
+		return doubt("there is no Deployment")
+	case !byHelm:
+		return "Helm did not install the Deployment " + d.Name, nil
+	case known:
+		return doubt("its status is " + status)
+	case applied:
+		return doubt("the namespace has no records of it, and another tool has applied the Deployment " + d.Name)
 	}
-	return "", fmt.Errorf("it is not known whether Helm is uninstalling the release %s: %s. Set the value uninstallJob of the chart to Never, "+
-		"or, if Helm is uninstalling it, run postern uninstall --deployment=postern and helm uninstall --no-hooks", release, doubt)
+	// The records are in the namespace of a HelmRelease of Flux, or in a database.
+	return "", nil
 }
 
 // helmStatuses returns the status of the newest revision of a release, from Helm's Secrets and from Helm's ConfigMaps. It has at most

@@ -452,7 +452,7 @@ func (c *cluster) rendered(t *testing.T, before map[string]bool) {
 	files := *c
 	files.shell.Dir = t.TempDir()
 	files.sh(t, "cp -r %[1]s/installer . && ln -s %[1]s/bin .", c.root)
-	c.kustomized(t, files.shell.Dir)
+	files.kustomized(t)
 	files.block(t, install)
 	c.installed(t)
 	files.sh(t, "%s", strings.ReplaceAll(install[0], "AlwaysPullImages", "AlwaysPullImages,DenyEscalatingExec"))
@@ -493,8 +493,8 @@ func (c *cluster) rendered(t *testing.T, before map[string]bool) {
 	c.leaves(t, before)
 }
 
-// kustomized renders the chart with kustomize.
-func (c *cluster) kustomized(t *testing.T, dir string) {
+// kustomized renders the chart in the folder of the shell with kustomize.
+func (c *cluster) kustomized(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.root, "docs", "gitops.md"))
 	if err != nil {
@@ -503,13 +503,11 @@ func (c *cluster) kustomized(t *testing.T, dir string) {
 	_, rest, _ := strings.Cut(string(text), "\n## kustomize\n")
 	_, rest, _ = strings.Cut(rest, "```yaml\n")
 	kustomization, _, found := strings.Cut(rest, "```")
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); !found || err != nil {
+	if err := os.WriteFile(filepath.Join(c.shell.Dir, "kustomization.yaml"), []byte(kustomization), 0o600); !found || err != nil {
 		t.Fatal(found, err)
 	}
-	copied := *c
-	copied.shell.Dir = dir
-	copied.block(t, c.commands(t, "docs/gitops.md", "kustomize", 1)[0])
-	manifests := copied.sh(t, "cat postern.yaml")
+	c.block(t, c.commands(t, "docs/gitops.md", "kustomize", 1)[0])
+	manifests := c.sh(t, "cat postern.yaml")
 	if !strings.Contains(manifests, "\nkind: Deployment\n") || strings.Contains(manifests, "kind: Job") {
 		t.Errorf("kustomize renders %s, want a Deployment and no Job", manifests)
 	}
