@@ -43,7 +43,7 @@ func (m Mistake) String() string {
 type CheckedConfig struct {
 	// Plugins are the plugins whose configurations were checked, in the order of the list.
 	Plugins []string
-	// Warnings name entries that have no effect.
+	// Warnings name entries and settings that have no effect.
 	Warnings []string
 	// Mistakes are sorted by line, and those of the configuration file come before those of other files. It is empty if
 	// the configuration is valid.
@@ -74,7 +74,11 @@ func (l List) CheckConfig(file string, deps func() (admit.Deps, error)) (*Checke
 	for _, name := range l.Names() {
 		if config, ok := configs[name]; ok {
 			c.result.Plugins = append(c.result.Plugins, name)
+			mistakes := len(c.result.Mistakes)
 			c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
+			if len(c.result.Mistakes) == mistakes {
+				c.result.Warnings = append(c.result.Warnings, c.warnings...)
+			}
 		}
 	}
 	slices.SortStableFunc(c.result.Mistakes, func(a, b Mistake) int {
@@ -98,6 +102,8 @@ type configCheck struct {
 	list   List
 	deps   func() (admit.Deps, error)
 	result *CheckedConfig
+	// warnings are those of the last start.
+	warnings []string
 	// err is the error of deps.
 	err error
 }
@@ -136,6 +142,8 @@ func (c *configCheck) start(name string, data []byte) error {
 	if deps, c.err = c.deps(); c.err != nil {
 		return nil //nolint:nilerr // c.err ends the check
 	}
+	c.warnings = nil
+	deps.Warn = func(plugin, message string) { c.warnings = append(c.warnings, plugin+": "+message) }
 	_, err := c.list.Services(deps, []string{name}, Configs{name: {Data: data}})
 	return err
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/agext/levenshtein"
 	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/pkg/admit"
 )
 
 // Selection holds the flags that enable plugins: kube-apiserver's flags, with the same rules, and
@@ -27,8 +29,6 @@ const (
 	enableFlag  = "enable-admission-plugins"
 	disableFlag = "disable-admission-plugins"
 	controlFlag = "admission-control"
-	// APIServerFlag is the name of the flag that lists the plugins that the API server runs.
-	APIServerFlag = "api-server-plugins"
 )
 
 // AddFlags adds the flags to fs.
@@ -36,7 +36,12 @@ func (s *Selection) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.Enable, enableFlag, nil, "Admission plugins to run besides those that are on by default, as a comma-delimited list. The order is irrelevant.")
 	fs.StringSliceVar(&s.Disable, disableFlag, nil, "Admission plugins not to run although they are on by default. A name that is enabled too is run, with a warning.")
 	fs.StringSliceVar(&s.Control, controlFlag, nil, "Exactly these admission plugins and no others. Deprecated: use --enable-admission-plugins and --disable-admission-plugins, which cannot be given together with it.")
-	fs.StringSliceVar(&s.APIServer, APIServerFlag, []string{"default"}, `What the API server already runs: "default" for the plugins that are on by default in kube-apiserver, "none", or a list. A plugin that is on by default is left out if the API server runs it; one that is named in another flag always runs.`)
+	s.AddAPIServerFlag(fs)
+}
+
+// AddAPIServerFlag adds only --api-server-plugins to fs.
+func (s *Selection) AddAPIServerFlag(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&s.APIServer, admit.APIServerFlag, []string{"default"}, `What the API server already runs: "default" for the plugins that are on by default in kube-apiserver, "none", or a list. A plugin that is on by default is left out if the API server runs it; one that is named in another flag always runs.`)
 }
 
 // Enabled returns the enabled plugins, in the order of the list, and warnings. A plugin that kube-apiserver
@@ -123,14 +128,14 @@ func (s *Selection) apiServer() (map[string]bool, error) {
 		switch name {
 		case "none", "default":
 			if len(s.APIServer) > 1 {
-				return nil, fmt.Errorf("--%s: %q stands alone, or plugins are listed", APIServerFlag, name)
+				return nil, fmt.Errorf("--%s: %q stands alone, or plugins are listed", admit.APIServerFlag, name)
 			}
 			for _, p := range all {
 				running[p.name] = name == "default" && p.defaultOn
 			}
 		default:
 			if _, ok := all[name]; !ok {
-				return nil, fmt.Errorf("--%s: kube-apiserver has no plugin %q", APIServerFlag, name)
+				return nil, fmt.Errorf("--%s: kube-apiserver has no plugin %q", admit.APIServerFlag, name)
 			}
 			running[name] = true
 		}

@@ -56,6 +56,11 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 		if err != nil {
 			return s, &PluginError{Plugin: p.Name, Err: err}
 		}
+		if d.Warn != nil {
+			for _, w := range h.Warnings {
+				d.Warn(p.Name, w)
+			}
+		}
 		rules := p.rules(h)
 		logged := func() []any { return []any{"plugin", p.Name} }
 		mutating = step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating), namespace: d.Namespace}.addTo(mutating)
@@ -81,13 +86,15 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 
 // handler makes the plugin. A plugin that is not configurable gets no configuration.
 func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
-	if !p.Configurable {
-		if _, err := LoadConfig[struct{}](config); err != nil {
-			return Handler{}, err
-		}
-		config = nil
+	if p.Configurable {
+		return p.New(d, config)
 	}
-	return p.New(d, config)
+	if _, err := LoadConfig[struct{}](config); err != nil {
+		return Handler{}, err
+	}
+	h, err := p.New(d, nil)
+	h.Warnings = append(h.Warnings, d.Redundant(p.Name, true)...)
+	return h, err
 }
 
 // rules returns the rules of the plugin and of its handler, each with a failure

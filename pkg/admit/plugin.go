@@ -8,6 +8,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -63,6 +65,9 @@ type Handler struct {
 	Mutate, Validate Func
 	// Rules are rules that follow from the configuration, besides those of the Plugin.
 	Rules []Rule
+	// Warnings say which settings have no effect, for example because the API server runs the plugin too. The process logs
+	// them when it starts, after the name of the plugin.
+	Warnings []string
 }
 
 // Func admits a request by returning nil, and denies it by returning a *Denial. Any other error means that the plugin
@@ -107,6 +112,8 @@ type Deps struct {
 	Metrics metrics.KubeRegistry
 	// Observe is called after each call of a Func, with its duration and its error. It may be nil. Plugins do not call it.
 	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
+	// Warn is called for each warning of a Handler. It may be nil. Plugins do not call it.
+	Warn func(plugin, message string)
 	// Mixed reports whether a replica with other plugins may get requests, as far as is known. Nil means that none may. Mended
 	// is called for each plugin whose denial was dropped because another replica may not run it; it may be nil. Plugins call
 	// neither.
@@ -120,6 +127,25 @@ func (d Deps) Flag(f Flag) string {
 		return value
 	}
 	return f.Default
+}
+
+// APIServerFlag is the name of the flag that lists the plugins that the API server runs.
+const APIServerFlag = "api-server-plugins"
+
+// APIServerRuns reports whether the API server runs a plugin itself, as far as the flags say. It runs its mutating plugins
+// before it calls the first webhook, and again if a webhook changed the object, and its validating plugins besides the
+// webhooks.
+func (d Deps) APIServerRuns(plugin string) bool {
+	return slices.Contains(strings.Split(d.Flags[APIServerFlag], ","), plugin)
+}
+
+// Redundant returns the warning of a plugin whose configuration adds nothing to what the API server's own plugin does, if the
+// API server runs that.
+func (d Deps) Redundant(plugin string, addsNothing bool) []string {
+	if !addsNothing || !d.APIServerRuns(plugin) {
+		return nil
+	}
+	return []string{"decides nothing that the API server's own plugin does not decide; if the API server does not run it, name the plugins that it runs in --" + APIServerFlag}
 }
 
 // Typed returns a Func for a plugin that sees a single type. On DELETE obj is the zero T, on CREATE old is. Typed denies

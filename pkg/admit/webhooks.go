@@ -77,7 +77,7 @@ func (f Family) entries(steps []step, namespace string) []entry {
 func entriesOf(name string, steps []step) []entry {
 	closed, open := withPolicy(steps, admissionregistrationv1.Fail), withPolicy(steps, admissionregistrationv1.Ignore)
 	failing := entry{name: name + "." + Domain, policy: admissionregistrationv1.Fail}
-	ignored := entry{name: name + "-ignore." + Domain, policy: admissionregistrationv1.Ignore}
+	ignored := entry{name: name + "-if-available." + Domain, policy: admissionregistrationv1.Ignore}
 	out := slices.Concat(failing.calling(steps, closed, closed), ignored.calling(steps, open, open))
 	if !overlapping(closed, open) {
 		return out

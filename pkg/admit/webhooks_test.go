@@ -127,7 +127,7 @@ func TestRulesWithTwoPolicies(t *testing.T) {
 	for _, w := range s.ValidatingConfig.Webhooks {
 		got = append(got, w.Name+" "+string(*w.FailurePolicy)+" "+w.Rules[0].Resources[0])
 	}
-	if diff := cmp.Diff(got, []string{"test.postern.dev Fail pods", "test-ignore.postern.dev Ignore nodes"}); diff != "" {
+	if diff := cmp.Diff(got, []string{"test.postern.dev Fail pods", "test-if-available.postern.dev Ignore nodes"}); diff != "" {
 		t.Errorf("Got other webhooks (-got +want):\n%s", diff)
 	}
 }
@@ -260,17 +260,17 @@ func TestFailurePolicies(t *testing.T) {
 		plugins []*admit.Plugin
 		want    []webhook
 	}{
-		{"ignore alone", []*admit.Plugin{ignored(admit.On("pods", create))}, []webhook{{"test-ignore.postern.dev", "Ignore", "", []string{"pods"}}}},
+		{"ignore alone", []*admit.Plugin{ignored(admit.On("pods", create))}, []webhook{{"test-if-available.postern.dev", "Ignore", "", []string{"pods"}}}},
 		{"other requests", []*admit.Plugin{ignored(admit.On("pods", create)), plugin("P", both, admit.On("pods", update))}, []webhook{
-			{"test.postern.dev", "Fail", "", []string{"pods"}}, {"test-ignore.postern.dev", "Ignore", "", []string{"pods"}},
+			{"test.postern.dev", "Fail", "", []string{"pods"}}, {"test-if-available.postern.dev", "Ignore", "", []string{"pods"}},
 		}},
 		{"some of the same", []*admit.Plugin{ignored(admit.On("*", create)), plugin("P", both, admit.On("pods", create))}, []webhook{
 			{"test.postern.dev", "Fail", "", []string{"pods"}},
-			{"test-ignore.postern.dev", "Ignore", "not-called-already: !((" + isPods + "))", []string{"*"}},
+			{"test-if-available.postern.dev", "Ignore", "not-called-already: !((" + isPods + "))", []string{"*"}},
 		}},
 		{"some of the same on a condition", []*admit.Plugin{plugin("P", both, admit.On("pods", create).If("a"), admit.On("pods", create).OrIgnore(), admit.On("nodes", create))}, []webhook{
 			{"test.postern.dev", "Fail", "something-to-do: (" + isPods + " && (a)) || (" + isNodes + ")", []string{"nodes", "pods"}},
-			{"test-ignore.postern.dev", "Ignore", "not-called-already: !((" + isPods + " && (a)))", []string{"pods"}},
+			{"test-if-available.postern.dev", "Ignore", "not-called-already: !((" + isPods + " && (a)))", []string{"pods"}},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

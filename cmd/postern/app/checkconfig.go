@@ -31,6 +31,7 @@ func (p Program) newCheckConfig() (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.selection.AddAPIServerFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.checkConfig(cmd, args[0]) }
 	return cmd, nil
 }

@@ -34,6 +34,21 @@ func TestCheckConfig(t *testing.T) {
 			stdout: "FILE: no mistake. Configured plugins: EventRateLimit.\n",
 			stderr: "warning: FILE: the entry for MutatingAdmissionWebhook has no effect, it is not in Postern\n",
 		},
+		"a setting that the API server overrides": {
+			config: head + "- name: ServiceAccount\n  configuration: {limitSecretReferences: false}\n",
+			stdout: "FILE: no mistake. Configured plugins: ServiceAccount.\n",
+			stderr: "warning: ServiceAccount: decides nothing that the API server's own plugin does not decide; if the API server does not run it, " +
+				"name the plugins that it runs in --api-server-plugins\n",
+		},
+		"a setting beside an API server without the plugin": {
+			config: head + "- name: ServiceAccount\n  configuration: {limitSecretReferences: false}\n",
+			args:   []string{"FILE", "--api-server-plugins=none"},
+			stdout: "FILE: no mistake. Configured plugins: ServiceAccount.\n",
+		},
+		"a setting without effect and a mistake": {
+			config: head + "- name: ServiceAccount\n  configuration:\n    limitSecretReferences: 1\n",
+			code:   2, stderr: "FILE:6: plugin ServiceAccount: limitSecretReferences: got number, want bool\npostern: FILE: 1 mistake\n",
+		},
 		"no entry": {config: head + "  []\n", stdout: "FILE: no mistake. Configured plugins: none.\n"},
 		"a mistake": {
 			config: head + "- name: AlwaysPullImage\n",
@@ -87,9 +102,12 @@ postern: FILE: 8 mistakes
 			// Neither a pod nor a cluster is near.
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
 			path := file(t, "config.yaml", c.config)
-			args := c.args
-			if args == nil {
-				args = []string{path}
+			args := []string{path}
+			if c.args != nil {
+				args = slices.Clone(c.args)
+			}
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "FILE", path)
 			}
 			code, stdout, stderr := runApp(t.Context(), append([]string{"check-config"}, args...)...)
 			if code != c.code {

@@ -21,11 +21,14 @@ func (p Program) newOffline(fs *pflag.FlagSet) (offline, error) {
 	return o, o.addPluginFlags(fs, &cliflag.NamedFlagSets{})
 }
 
-// process returns a process whose clients have no API server. The constructors of plugins do not call one.
+// process returns a process whose clients have no API server. The constructors of plugins do not call one. The API server
+// runs no plugins, unless the command has --api-server-plugins.
 func (o offline) process() (*process, error) {
 	cluster, err := newClients(&rest.Config{Host: "https://no-cluster.invalid"})
 	if err != nil {
 		return nil, err
 	}
-	return o.newProcess(cluster), nil
+	p := o.newProcess(cluster)
+	p.apiServer, err = o.selection.APIServerPlugins()
+	return p, err
 }

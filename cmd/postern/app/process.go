@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -88,7 +89,7 @@ func (o *options) prepare() (*process, error) {
 	}
 	p := o.newProcess(c)
 	p.segments = segment.New(p.pathKeys)
-	p.deployment, p.enabled, p.warnings = d, enabled, append(warnings, more...)
+	p.deployment, p.enabled, p.warnings = d, enabled, slices.Concat(warnings, more, o.unusedFlags(enabled))
 	p.registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := p.makeServices(enabled, configs); err != nil {
 		return nil, err
@@ -102,6 +103,19 @@ func (o *options) prepare() (*process, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// unusedFlags returns a warning for each flag of a plugin that is not enabled.
+func (o *options) unusedFlags(enabled []string) []string {
+	var warnings []string
+	for p := range o.Families.Plugins() {
+		for _, f := range p.Flags {
+			if *o.pluginFlags[f.Name] != f.Default && !slices.Contains(enabled, p.Name) {
+				warnings = append(warnings, fmt.Sprintf("--%s has no effect: %s is not enabled", f.Name, p.Name))
+			}
+		}
+	}
+	return warnings
 }
 
 // makeServices makes the services of the enabled plugins and the added services.
@@ -136,7 +150,7 @@ func (p *process) deps() admit.Deps {
 	for name, value := range p.pluginFlags {
 		flags[name] = *value
 	}
-	flags[admissions.APIServerFlag] = strings.Join(p.apiServer, ",")
+	flags[admit.APIServerFlag] = strings.Join(p.apiServer, ",")
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cluster.client.Discovery()))
 	p.background = append(p.background, func(ctx context.Context) {
 		wait.UntilWithContext(ctx, func(context.Context) { mapper.Reset() }, mapperAge)
@@ -158,6 +172,7 @@ func (p *process) deps() admit.Deps {
 		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:           p.registry,
 		Observe:           observePlugins(p.registry),
+		Warn:              func(plugin, message string) { p.warnings = append(p.warnings, plugin+": "+message) },
 		Mixed:             p.mixed,
 		Mended:            countMended(p.registry),
 	}

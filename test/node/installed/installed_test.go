@@ -299,7 +299,7 @@ func (c *cluster) failClosed(t *testing.T) {
 	t.Helper()
 	c.sh(t, upgrade+` --set-json 'configuration={"NodeRestriction":{"failurePolicy":"Fail"}}'`)
 	c.eventually(t, "no webhook for tokens to fail open", func() string {
-		return c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes-ignore.postern.dev")].rules[*].resources[*]}' | grep -o serviceaccounts || true`)
+		return c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes-if-available.postern.dev")].rules[*].resources[*]}' | grep -o serviceaccounts || true`)
 	})
 	c.replaced(t)
 	if got := c.sh(t, `kubectl get mutatingwebhookconfiguration postern-nodes -o jsonpath='{.webhooks[?(@.name=="nodes.postern.dev")].rules[*].resources[*]}'`); !strings.Contains(got, "serviceaccounts/token") {

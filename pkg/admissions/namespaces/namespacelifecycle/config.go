@@ -28,9 +28,14 @@ func load(data []byte) (config, error) {
 
 // immortal returns the sorted names of all namespaces that cannot be deleted.
 func (c config) immortal() []string {
-	names := append([]string{metav1.NamespaceDefault, metav1.NamespacePublic, metav1.NamespaceSystem}, c.ImmortalNamespaces...)
+	names := append(alwaysImmortal(), c.ImmortalNamespaces...)
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// alwaysImmortal are the names in kube-apiserver's list.
+func alwaysImmortal() []string {
+	return []string{metav1.NamespaceDefault, metav1.NamespacePublic, metav1.NamespaceSystem}
 }
 
 // isImmortal is the CEL for requests that name an immortal namespace. The names are

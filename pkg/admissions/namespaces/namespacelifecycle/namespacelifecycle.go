@@ -35,6 +35,7 @@ var Plugin = &admit.Plugin{
 		// The plugin itself reads no configuration.
 		h, err := intree.Plugin(lifecycle.PluginName, nil, factory).New(d, nil)
 		h.Rules = c.rules()
+		h.Warnings = d.Redundant("NamespaceLifecycle", len(c.immortal()) == len(alwaysImmortal()))
 		return h, err
 	},
 }

@@ -21,13 +21,14 @@ var Plugin = &admit.Plugin{
 	Name:         "DenyServiceExternalIPs",
 	Rules:        []admit.Rule{admit.On("services", admissionv1.Create, admissionv1.Update).In(admit.Validating).If(newExternalIPs())},
 	Configurable: true,
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		allowed, err := load(data)
 		if err != nil {
 			return admit.Handler{}, err
 		}
 		p := &plugin{allowed}
-		return admit.Handler{Validate: admit.Typed(p.validate)}, nil
+		// The API server's own plugin has no allow list, so it denies also what this one allows.
+		return admit.Handler{Validate: admit.Typed(p.validate), Warnings: d.Redundant("DenyServiceExternalIPs", true)}, nil
 	},
 }
 

@@ -26,7 +26,7 @@ const (
 // TestFailurePolicy checks which webhook the API server calls for the requests that nodes need. Those of one
 // configuration have different failure policies, and the API server calls one of them at most.
 func TestFailurePolicy(t *testing.T) {
-	none, open, closed := []string(nil), []string{"nodes-ignore.postern.dev"}, []string{"nodes.postern.dev"}
+	none, open, closed := []string(nil), []string{"nodes-if-available.postern.dev"}, []string{"nodes.postern.dev"}
 	// A new Node fails open in the mutating phase, and closed in the validating phase.
 	both := slices.Concat(open, closed)
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestFailurePolicy(t *testing.T) {
 // same with every configuration.
 func TestOwnNamespace(t *testing.T) {
 	const ours = "postern-system"
-	none, open, closed := []string(nil), []string{"nodes-own-ignore.postern.dev"}, []string{"nodes-own.postern.dev"}
+	none, open, closed := []string(nil), []string{"nodes-own-if-available.postern.dev"}, []string{"nodes-own.postern.dev"}
 	both := slices.Concat(closed, closed)
 	ofNode := func(node string) string {
 		return `{"spec":{"nodeName":"` + node + `"},"metadata":{"labels":{"a":"b"}}}`

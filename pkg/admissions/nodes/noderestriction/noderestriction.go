@@ -56,7 +56,8 @@ var Plugin = &admit.Plugin{
 			return admit.Handler{}, err
 		}
 		n := &nodeRestriction{client: d.Client, authorize: d.Authorize, features: d.Features, own: d.Namespace}
-		return admit.Handler{Mutate: n.check, Validate: n.check, Rules: rules(d.Features, c)}, nil
+		// The API server's own plugin is never away, so a failure policy adds nothing to it.
+		return admit.Handler{Mutate: n.check, Validate: n.check, Rules: rules(d.Features, c), Warnings: d.Redundant("NodeRestriction", true)}, nil
 	},
 }
 

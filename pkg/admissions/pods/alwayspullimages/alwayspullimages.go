@@ -27,12 +27,15 @@ var Plugin = &admit.Plugin{
 		admit.On("pods", admissionv1.Update).If(podspec.WithoutContainers() + " || (" + lax() + ") && (" + newImage() + ")"),
 	},
 	Configurable: true,
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := admit.LoadConfig[config](data)
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		h := admit.Handler{Mutate: admit.Typed(mutate), Validate: admit.Typed(validate)}
+		h := admit.Handler{
+			Mutate: admit.Typed(mutate), Validate: admit.Typed(validate),
+			Warnings: d.Redundant("AlwaysPullImages", !c.IncludeEphemeralContainers),
+		}
 		if c.IncludeEphemeralContainers {
 			h.Rules = []admit.Rule{admit.On("pods/ephemeralcontainers", admissionv1.Update).If(podspec.WithoutContainers() + " || " + lax())}
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,8 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
+const name = "DefaultTolerationSeconds"
+
 // inTreeSeconds is kube-apiserver's default. Flags of kube-apiserver may change it.
 const inTreeSeconds = 300
 
@@ -21,7 +24,7 @@ const inTreeSeconds = 300
 //
 // Upstream: plugin/pkg/admission/defaulttolerationseconds.
 var Plugin = &admit.Plugin{
-	Name: "DefaultTolerationSeconds",
+	Name: name,
 	Rules: []admit.Rule{
 		// No condition: a webhook that is called later may replace the tolerations.
 		admit.On("pods", admissionv1.Create),
@@ -34,7 +37,7 @@ var Plugin = &admit.Plugin{
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		return admit.Handler{Mutate: admit.Typed(p.mutate)}, nil
+		return admit.Handler{Mutate: admit.Typed(p.mutate), Warnings: p.warnings}, nil
 	},
 }
 
@@ -62,6 +65,7 @@ type plugin struct {
 	// replacing is the subset of added that also replaces kube-apiserver's
 	// toleration.
 	replacing []corev1.Toleration
+	warnings  []string
 }
 
 func newPlugin(d admit.Deps, data []byte) (*plugin, error) {
@@ -70,6 +74,7 @@ func newPlugin(d admit.Deps, data []byte) (*plugin, error) {
 		return nil, err
 	}
 	p := &plugin{}
+	var changed []string
 	for _, of := range []struct {
 		taint string
 		flag  admit.Flag
@@ -80,9 +85,19 @@ func newPlugin(d admit.Deps, data []byte) (*plugin, error) {
 			return nil, fmt.Errorf("--%s: want a number of seconds, not %q", of.flag.Name, value)
 		}
 		p.added = append(p.added, toleration(of.taint, seconds))
-		if c.ReplaceInTreeDefault && seconds != inTreeSeconds {
+		if seconds == inTreeSeconds {
+			continue
+		}
+		changed = append(changed, "--"+of.flag.Name)
+		if c.ReplaceInTreeDefault {
 			p.replacing = append(p.replacing, toleration(of.taint, seconds))
 		}
+	}
+	switch {
+	case len(changed) == 0:
+		p.warnings = d.Redundant(name, true)
+	case !c.ReplaceInTreeDefault && d.APIServerRuns(name):
+		p.warnings = []string{fmt.Sprintf("%s has no effect without replaceInTreeDefault in the configuration, because the API server's own plugin sets the seconds first", strings.Join(changed, ", "))}
 	}
 	return p, nil
 }

@@ -62,6 +62,12 @@ func loadConfig(data []byte) (*podsecurity.PodSecurityConfiguration, bool, error
 	return out, c.DefaultsOnly, nil
 }
 
+// isPrivileged reports whether the defaults, which are valid, enforce nothing and warn of nothing.
+func isPrivileged(defaults podsecurity.PodSecurityDefaults) bool {
+	p, err := podsecurity.ToPolicy(defaults)
+	return err == nil && p.FullyPrivileged()
+}
+
 func decode(data []byte) (config, error) {
 	if len(data) == 0 {
 		return config{TypeMeta: metav1.TypeMeta{APIVersion: podsecurityv1.SchemeGroupVersion.String(), Kind: kind}}, nil

@@ -59,7 +59,8 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	if err := p.ValidateConfiguration(); err != nil {
 		return admit.Handler{}, fmt.Errorf("validating the configuration: %w", err)
 	}
-	return admit.Handler{Validate: p.validate}, nil
+	// The API server's own plugin evaluates the labels, and without the exemptions of this configuration.
+	return admit.Handler{Validate: p.validate, Warnings: d.Redundant("PodSecurity", isPrivileged(configuration.Defaults))}, nil
 }
 
 // newRecorder returns the library's metrics. Versions that are newer than every check have the label "future", because

@@ -49,7 +49,10 @@ var Plugin = &admit.Plugin{
 			namespaces: d.Informers.Core().V1().Namespaces().Lister(),
 			live:       d.Client.CoreV1().Namespaces(),
 		}
-		return admit.Handler{Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate)}, nil
+		return admit.Handler{
+			Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate),
+			Warnings: d.Redundant("PodTolerationRestriction", len(c.Default)+len(c.Whitelist) == 0),
+		}, nil
 	},
 }
 

@@ -39,7 +39,8 @@ var Plugin = &admit.Plugin{
 		}
 		p := &plugin{keys: keys, nodes: d.Informers.Core().V1().Nodes().Lister()}
 		pod, binding := admit.Typed(p.pod), admit.Typed(p.binding)
-		return admit.Handler{Mutate: func(ctx context.Context, r *admit.Request) error {
+		warnings := d.Redundant("PodTopologyLabels", len(keys) == len(ownLabels()))
+		return admit.Handler{Warnings: warnings, Mutate: func(ctx context.Context, r *admit.Request) error {
 			if r.SubResource == "binding" {
 				return binding(ctx, r)
 			}

@@ -58,7 +58,10 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 		}
 		return p.group(ctx, r)
 	}
-	return admit.Handler{Mutate: mutate, Validate: admit.Typed(p.validate), Rules: groupRules(d.Features)}, nil
+	return admit.Handler{
+		Mutate: mutate, Validate: admit.Typed(p.validate), Rules: groupRules(d.Features),
+		Warnings: d.Redundant("Priority", !c.ResetOnClassChange),
+	}, nil
 }
 
 // unresolved is the CEL for an update that removes a field that the plugin set.

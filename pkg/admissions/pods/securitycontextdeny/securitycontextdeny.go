@@ -41,7 +41,7 @@ var Plugin = &admit.Plugin{
 			return admit.Handler{}, fmt.Errorf("it requires the feature gate %s", gate)
 		}
 		p := &plugin{kinds: checked()}
-		h := admit.Handler{Validate: admit.Typed(p.validate)}
+		h := admit.Handler{Validate: admit.Typed(p.validate), Warnings: d.Redundant("SecurityContextDeny", !c.IncludeEphemeralContainers)}
 		if c.IncludeEphemeralContainers {
 			p.kinds = podspec.ContainerKinds()
 			h.Rules = []admit.Rule{

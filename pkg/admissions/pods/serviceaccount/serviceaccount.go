@@ -43,7 +43,7 @@ var Plugin = &admit.Plugin{
 			return admit.Handler{}, err
 		}
 		s := &serviceAccount{accounts: newAccounts(d), limitAll: c.LimitSecretReferences}
-		return admit.Handler{Mutate: s.mutate, Validate: s.validate}, nil
+		return admit.Handler{Mutate: s.mutate, Validate: s.validate, Warnings: d.Redundant("ServiceAccount", !s.limitAll)}, nil
 	},
 }
 

@@ -2,6 +2,7 @@ package resourcequota
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,14 @@ func (c config) validate() error {
 		}
 	}
 	return nil
+}
+
+// warnings names the settings without an effect.
+func (c config) warnings() []string {
+	if c.Mode == modeCheck || c.WarnAbove == defaultWarnAbove {
+		return nil
+	}
+	return []string{fmt.Sprintf("warnAbove has no effect in the mode %s", c.Mode)}
 }
 
 // checkScope refuses a scope that cannot be evaluated. Upstream: such a scope disables all quotas for the pods that it

@@ -5,8 +5,6 @@ package resourcequota
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,11 +26,7 @@ import (
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
-const (
-	name = "ResourceQuota"
-	// apiServerPlugins is the flag that says what the API server runs. Deps.Flags has the names of these plugins.
-	apiServerPlugins = "api-server-plugins"
-)
+const name = "ResourceQuota"
 
 // Plugin is ResourceQuota. The handler returns the rules, because they depend on the configuration.
 //
@@ -54,10 +48,10 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	if err != nil {
 		return admit.Handler{}, err
 	}
-	enforcedAnyhow := slices.Contains(strings.Split(d.Flags[apiServerPlugins], ","), name)
+	enforcedAnyhow := d.APIServerRuns(name)
 	if c.Mode == modeCharge && enforcedAnyhow {
 		return admit.Handler{}, admit.InvalidField("mode", "the API server runs %s itself, so every object would be charged twice; "+
-			"if it does not, say so with --%s", name, apiServerPlugins)
+			"if it does not, say so with --%s", name, admit.APIServerFlag)
 	}
 	informer := d.Informers.Core().V1().ResourceQuotas()
 	informer.Informer()
@@ -66,7 +60,7 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 		client: d.Client, features: d.Features, clock: d.Clock,
 	}
 	p.ledger = newLedger(p.quotas, p.limited)
-	return admit.Handler{Validate: p.validate, Rules: c.rules(enforcedAnyhow)}, nil
+	return admit.Handler{Validate: p.validate, Rules: c.rules(enforcedAnyhow), Warnings: c.warnings()}, nil
 }
 
 type plugin struct {
