@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -24,6 +25,9 @@ const (
 	// maxChecks is the number of access checks that fit into the cost budget of one expression.
 	maxChecks = 2
 )
+
+// missingRight is the end of a denial that only Postern's plugin has.
+var missingRight = regexp.MustCompile(`^: User "[^"]+" cannot (update|delete) resource "[^"]+" in API group "[^"]*" (at the cluster scope|in the namespace "[^"]+")( \(name ".+"\))?$`)
 
 // TestOwnershipAtRandom compares the plugin with kube-apiserver's plugin on random requests with random
 // permissions, and checks that the API server calls for every request that would be denied.
@@ -55,7 +59,13 @@ func TestOwnershipAtRandom(t *testing.T) {
 		wrong := func(format string, args ...any) {
 			t.Errorf("Round %d: %s: %s %s, before it was %s, rights %+v", i, fmt.Sprintf(format, args...), ar.Operation, ar.Object.Raw, ar.OldObject.Raw, c.Authorize)
 		}
-		if got.Allowed != want.Allowed || got.Status.Message != want.Status.Message {
+		added, same := strings.CutPrefix(got.Status.Message, want.Status.Message)
+		if strings.HasSuffix(want.Status.Message, ", <nil>") {
+			same = same && missingRight.MatchString(added)
+		} else {
+			same = same && added == ""
+		}
+		if got.Allowed != want.Allowed || !same {
 			wrong("got allowed %t %q, want %t %q", got.Allowed, got.Status.Message, want.Allowed, want.Status.Message)
 		}
 		if !match.Called && !want.Allowed {

@@ -94,6 +94,8 @@ type Want struct {
 	Reason  string `json:"reason"`
 	Code    int32  `json:"code"`
 	Message string `json:"message"`
+	// Added is the end of the denial, after Message, that the message of kube-apiserver's plugin does not have.
+	Added string `json:"added"`
 	// Warnings and Audit are the combined warnings and audit annotations of both
 	// phases.
 	Warnings []string          `json:"warnings"`
@@ -212,12 +214,14 @@ func (w *Want) complete() error {
 	switch {
 	case w.Failure != 0 && w.Allowed != nil:
 		return errors.New("a request that could not be decided is neither allowed nor denied")
+	case w.Failure != 0 && w.Added != "":
+		return errors.New("added is the end of a denial")
 	case w.Failure != 0:
 		return nil
 	case w.Allowed == nil:
 		return errors.New("allowed is missing")
 	case *w.Allowed:
-		if w.Message != "" || w.Code != 0 || w.Reason != "" {
+		if w.Message != "" || w.Added != "" || w.Code != 0 || w.Reason != "" {
 			return errors.New("code, reason and message are those of a denial")
 		}
 		return nil

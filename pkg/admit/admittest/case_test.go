@@ -23,6 +23,8 @@ func TestParse(t *testing.T) {
 		"no verdict":                   {"# Why.\n" + create("") + "want: {}", "allowed is missing"},
 		"a verdict and a failure":      {"# Why.\n" + create("") + "want: {allowed: true, failure: 500}", "neither allowed nor denied"},
 		"allowed with a message":       {"# Why.\n" + create("") + "want: {allowed: true, message: fine}", "are those of a denial"},
+		"allowed with an added text":   {"# Why.\n" + create("") + "want: {allowed: true, added: more}", "are those of a denial"},
+		"failed with an added text":    {"# Why.\n" + create("") + "want: {failure: 500, added: more}", "is the end of a denial"},
 		"denied without a message":     {"# Why.\n" + create("") + "want: {allowed: false}", "a denial has a message"},
 		"denied with an object":        {"# Why.\n" + create("") + "want: {allowed: false, message: nope, object: {}}", "has no object"},
 		"a reason without its code":    {"# Why.\n" + create("") + "want: {allowed: false, message: nope, reason: Invalid}", "wants its code"},

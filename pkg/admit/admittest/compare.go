@@ -26,8 +26,8 @@ func (w *Want) Differences(got *Outcome) []string {
 		if got.Status.Code != w.Code || string(got.Status.Reason) != w.Reason {
 			differ("Got code %d and reason %q, want %d and %q", got.Status.Code, got.Status.Reason, w.Code, w.Reason)
 		}
-		if got.Status.Message != w.Message {
-			differ("Got message\n\t%q, want\n\t%q", got.Status.Message, w.Message)
+		if want := w.Message + w.Added; got.Status.Message != want {
+			differ("Got message\n\t%q, want\n\t%q", got.Status.Message, want)
 		}
 	}
 	if diff := cmp.Diff(append([]string{}, got.Warnings...), append([]string{}, w.Warnings...)); diff != "" {
