@@ -31,14 +31,15 @@ const (
 // mayDelete denies a user who may not delete the object of the request: its owners decide when the object is
 // deleted.
 func (e *enforcement) mayDelete(ctx context.Context, r *admit.Request) error {
-	got, err := e.ask(ctx, r, authorizationv1.ResourceAttributes{
+	a := authorizationv1.ResourceAttributes{
 		Verb: "delete", Namespace: r.Namespace, Group: r.Resource.Group, Version: r.Resource.Version,
 		Resource: r.Resource.Resource, Subresource: r.SubResource, Name: r.Name,
-	})
+	}
+	got, err := e.ask(ctx, r, a)
 	if err != nil || got.Allowed {
 		return err
 	}
-	return admit.Forbidden(r, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %s", words(got)))
+	return admit.Forbidden(r, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %s: %s", words(got), missing(r.UserInfo.Username, a)))
 }
 
 // mayFinalizeAnything reports whether a user may block the deletion of every object. Then the owners need no
@@ -68,12 +69,12 @@ func (e *enforcement) mayFinalize(ctx context.Context, r *admit.Request, refs []
 			wg.Go(func() { answers[i].decision, answers[i].err = e.ask(ctx, r, a) })
 		}
 		wg.Wait()
-		for _, got := range answers {
+		for i, got := range answers {
 			if got.err != nil {
 				return got.err
 			}
 			if !got.decision.Allowed {
-				return admit.Forbidden(r, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %s", words(got.decision)))
+				return admit.Forbidden(r, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %s: %s", words(got.decision), missing(r.UserInfo.Username, batch[i])))
 			}
 		}
 	}
