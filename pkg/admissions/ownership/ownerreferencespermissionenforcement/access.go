@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/authorization"
-	"github.com/postern-dev/postern/internal/reads"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -138,8 +137,7 @@ func (e *enforcement) resourcesOf(ctx context.Context, r *admit.Request, ref met
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	var mappings []*meta.RESTMapping
 	if err == nil {
-		// All requests wait for the one that fills the mapper.
-		mappings, err = e.mapper.RESTMappingsWithContext(reads.Without(ctx), schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
+		mappings, err = e.kinds.mappings(ctx, schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
 		if err != nil && !meta.IsNoMatchError(err) {
 			return nil, fmt.Errorf("finding the resource of %s %s: %w", ref.APIVersion, ref.Kind, err)
 		}

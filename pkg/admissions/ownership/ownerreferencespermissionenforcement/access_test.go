@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/internal/authorization"
 	"github.com/postern-dev/postern/internal/reads"
@@ -46,9 +47,9 @@ func create(t *testing.T, m meta.RESTMapper, owners []string, allowed ...string)
 
 func createWith(ctx context.Context, t *testing.T, m meta.RESTMapper, owners []string, allowed ...string) (asked []string, err error) {
 	t.Helper()
-	client := &fake.Clientset{}
+	client := fake.NewClientset()
 	var mu sync.Mutex
-	client.AddReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(clienttesting.CreateAction)
 		if !ok {
 			return false, nil, nil
@@ -66,7 +67,7 @@ func createWith(ctx context.Context, t *testing.T, m meta.RESTMapper, owners []s
 		}
 		return true, review, nil
 	})
-	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, Authorize: authorization.New(client), RESTMapper: m}, nil)
+	plugin, err := ownerreferencespermissionenforcement.Plugin.New(admit.Deps{Client: client, Authorize: authorization.New(client), RESTMapper: m, Clock: clock.RealClock{}}, nil)
 	if err != nil {
 		t.Fatalf("Making the plugin: %v", err)
 	}

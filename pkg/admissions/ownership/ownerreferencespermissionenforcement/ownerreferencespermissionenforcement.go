@@ -14,6 +14,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
@@ -38,7 +39,9 @@ var Plugin = &admit.Plugin{
 	},
 	Access: access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
-		e := &enforcement{authorize: d.Authorize, mapper: meta.ToRESTMapperWithContext(d.RESTMapper)}
+		e := &enforcement{authorize: d.Authorize, kinds: kinds{
+			mapper: meta.ToRESTMapperWithContext(d.RESTMapper), client: discovery.ToDiscoveryInterfaceWithContext(d.Client.Discovery()), clock: d.Clock,
+		}}
 		return admit.Handler{Validate: e.validate}, nil
 	},
 }
@@ -52,7 +55,7 @@ func on(group string, resources ...string) admit.Rule {
 
 type enforcement struct {
 	authorize admit.AuthorizeFunc
-	mapper    meta.RESTMapperWithContext
+	kinds     kinds
 }
 
 func (e *enforcement) validate(ctx context.Context, r *admit.Request) error {
