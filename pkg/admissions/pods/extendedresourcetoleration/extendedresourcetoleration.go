@@ -25,8 +25,13 @@ var Plugin = &admit.Plugin{
 		admit.On("pods", admissionv1.Create),
 		admit.On("pods", admissionv1.Update).If(requests(podspec.Containers) + " || " + requests(podspec.InitContainers)),
 	},
-	New: func(admit.Deps, []byte) (admit.Handler, error) {
-		return admit.Handler{Mutate: admit.Typed(mutate)}, nil
+	Configurable: true,
+	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
+		c, err := admit.LoadConfig[config](data)
+		if err != nil {
+			return admit.Handler{}, err
+		}
+		return admit.Handler{Mutate: admit.Typed(c.mutate)}, nil
 	},
 }
 
@@ -38,11 +43,11 @@ func requests(kind podspec.ContainerKind) string {
 		admit.CELAnyNested(admit.CELValue("c.resources.requests", "{}"), "name", extended))
 }
 
-func mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
+func (c config) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
 	names := sets.New[string]()
-	for c := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
-		for name := range c.Resources.Requests {
-			if podspec.IsExtendedResource(name) {
+	for container := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
+		for name, quantity := range container.Resources.Requests {
+			if podspec.IsExtendedResource(name) && !(c.IgnoreZeroRequests && quantity.IsZero()) {
 				names.Insert(string(name))
 			}
 		}
