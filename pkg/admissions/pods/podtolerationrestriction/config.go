@@ -13,7 +13,7 @@ const (
 	kind       = "Configuration"
 )
 
-// config is the plugin's configuration in kube-apiserver's format.
+// config is the plugin's configuration in kube-apiserver's format, with an additional field.
 type config struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -22,6 +22,11 @@ type config struct {
 	// Whitelist is the list of allowed tolerations for namespaces without the
 	// annotation. An empty list allows all.
 	Whitelist []corev1.Toleration `json:"whitelist"`
+	// KeepRedundantOnUpdate keeps all tolerations of a pod that is updated, also those that another toleration covers.
+	// The API server's validation refuses an update that drops a toleration. kube-apiserver ignores the field.
+	//
+	// Upstream: https://github.com/kubernetes/kubernetes/issues/111745
+	KeepRedundantOnUpdate bool `json:"keepRedundantOnUpdate"`
 }
 
 func load(data []byte) (config, error) {

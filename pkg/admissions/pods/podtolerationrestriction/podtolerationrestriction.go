@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -84,6 +85,9 @@ func (p *plugin) add(ctx context.Context, r *admit.Request, pod *corev1.Pod, def
 	// The kubelet sets this taint on a node that runs out of memory. Only BestEffort
 	// pods have to stay off such a node.
 	mayStay := podspec.QOSClass(pod, p.features) != corev1.PodQOSBestEffort
+	if r.Operation == admissionv1.Update && p.config.KeepRedundantOnUpdate {
+		return keep(ctx, r, pod, mayStay)
+	}
 	if len(defaults) == 0 && !mayStay {
 		return nil
 	}
@@ -99,12 +103,29 @@ func (p *plugin) add(ctx context.Context, r *admit.Request, pod *corev1.Pod, def
 		extra = append(extra, *t.DeepCopy())
 	}
 	if mayStay {
-		extra = append(extra, corev1.Toleration{
-			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
-		})
+		extra = append(extra, memoryPressure())
 	}
 	pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, extra)
 	return r.Grow(ctx, tolerations.Memory(max(0, len(pod.Spec.Tolerations)-before)))
+}
+
+// keep appends the toleration for pods that are not BestEffort, unless another one covers it. It drops and moves none.
+func keep(ctx context.Context, r *admit.Request, pod *corev1.Pod, mayStay bool) error {
+	wanted, list := memoryPressure(), pod.Spec.Tolerations
+	if !mayStay || slices.ContainsFunc(list, func(t corev1.Toleration) bool { return tolerations.Covers(t, wanted) }) {
+		return nil
+	}
+	end, err := admit.Hold(ctx, tolerations.Memory(len(list)+1))
+	if err != nil {
+		return err
+	}
+	defer end()
+	pod.Spec.Tolerations = slices.Concat(list, []corev1.Toleration{wanted})
+	return r.Grow(ctx, tolerations.Memory(1))
+}
+
+func memoryPressure() corev1.Toleration {
+	return corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 }
 
 func (p *plugin) validate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
