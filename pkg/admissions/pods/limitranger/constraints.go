@@ -31,13 +31,14 @@ func (l *limitRanger) checkPod(item corev1.LimitRangeItem, pod *corev1.Pod) []er
 }
 
 // checkClaim returns the violations of one LimitRange item by a claim. Only the
-// requests are checked, because nothing uses the limits of a claim.
-func checkClaim(item corev1.LimitRangeItem, claim *corev1.PersistentVolumeClaim) []error {
+// requests are checked, because nothing uses the limits of a claim. A request that is equal to that in kept is not
+// checked.
+func checkClaim(item corev1.LimitRangeItem, claim *corev1.PersistentVolumeClaim, kept corev1.ResourceList) []error {
 	if item.Type != corev1.LimitTypePersistentVolumeClaim {
 		return nil
 	}
 	u := usage{kind: item.Type, requests: claim.Spec.Resources.Requests}
-	return append(each(item.Min, u.atLeast), each(item.Max, u.requestAtMost)...)
+	return append(each(item.Min, u.unlessIn(kept, u.atLeast)), each(item.Max, u.unlessIn(kept, u.requestAtMost))...)
 }
 
 // usage holds the requests and limits of a container, a pod or a claim.
@@ -62,6 +63,18 @@ func each(bounds corev1.ResourceList, check constraint) []error {
 		}
 	}
 	return errs
+}
+
+// unlessIn returns a constraint that accepts each request that is equal to that in kept. Two units of one quantity are
+// equal.
+func (u usage) unlessIn(kept corev1.ResourceList, check constraint) constraint {
+	return func(name corev1.ResourceName, bound resource.Quantity) error {
+		request, requested := u.requests[name]
+		if stored, ok := kept[name]; ok && requested && request.Cmp(stored) == 0 {
+			return nil
+		}
+		return check(name, bound)
+	}
 }
 
 func (u usage) atLeast(name corev1.ResourceName, bound resource.Quantity) error {

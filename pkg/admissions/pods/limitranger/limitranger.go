@@ -38,9 +38,21 @@ var Plugin = &admit.Plugin{
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{
 		podLevelResources: {Default: true, PreRelease: featuregate.Beta},
 	},
-	Access: access.Rules{access.Watch("", "limitranges")},
-	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
+	Configurable: true,
+	Access:       access.Rules{access.Watch("", "limitranges")},
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
+		c, err := admit.LoadConfig[config](data)
+		if err != nil {
+			return admit.Handler{}, err
+		}
 		l := &limitRanger{ranges: newRanges(d), podLevel: d.Features.Enabled(podLevelResources)}
+		if c.AdmitUnchangedClaims {
+			l.admitsUnchanged = func() bool { return true }
+		} else {
+			v := newServerVersion(d)
+			d.Go(v.run)
+			l.admitsUnchanged = v.admitsUnchanged.Load
+		}
 		return admit.Handler{Mutate: l.mutate, Validate: l.validate}, nil
 	},
 }
@@ -49,6 +61,8 @@ type limitRanger struct {
 	ranges *ranges
 	// podLevel is true if pod-level resources count.
 	podLevel bool
+	// admitsUnchanged reports whether an update of a claim may keep a request that is out of bounds.
+	admitsUnchanged func() bool
 }
 
 func (l *limitRanger) mutate(ctx context.Context, r *admit.Request) error {
@@ -84,7 +98,8 @@ func (l *limitRanger) validate(ctx context.Context, r *admit.Request) error {
 	case *corev1.Pod:
 		check = func(item corev1.LimitRangeItem) []error { return l.checkPod(item, obj) }
 	case *corev1.PersistentVolumeClaim:
-		check = func(item corev1.LimitRangeItem) []error { return checkClaim(item, obj) }
+		kept := l.kept(r)
+		check = func(item corev1.LimitRangeItem) []error { return checkClaim(item, obj, kept) }
 	}
 	if check == nil || isTerminating(r) {
 		return nil
@@ -103,6 +118,15 @@ func (l *limitRanger) validate(ctx context.Context, r *admit.Request) error {
 		}
 	}
 	return nil
+}
+
+// kept returns the requests of the stored claim that the updated claim may have again without a check.
+func (l *limitRanger) kept(r *admit.Request) corev1.ResourceList {
+	old, ok := r.OldObject.(*corev1.PersistentVolumeClaim)
+	if !ok || !l.admitsUnchanged() {
+		return nil
+	}
+	return old.Spec.Resources.Requests
 }
 
 // isTerminating reports whether the object was marked for deletion before the

@@ -77,7 +77,7 @@ func newClusterOf(t *testing.T, client kubernetes.Interface) *cluster {
 		t.Fatalf("Adding the feature gates: %v", err)
 	}
 	var err error
-	c.plugin, err = limitranger.Plugin.New(admit.Deps{Client: client, Informers: c.informers, Clock: c.clock, Features: gate}, nil)
+	c.plugin, err = limitranger.Plugin.New(admit.Deps{Go: func(func(context.Context)) {}, Client: client, Informers: c.informers, Clock: c.clock, Features: gate}, nil)
 	if err != nil {
 		t.Fatalf("Making the plugin: %v", err)
 	}
