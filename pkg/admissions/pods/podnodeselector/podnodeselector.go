@@ -18,9 +18,12 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/postern-dev/postern/internal/footprint"
+	"github.com/postern-dev/postern/internal/kinds/annotations"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
+
+const name = "PodNodeSelector"
 
 // annotation on a namespace holds the node selector of its pods.
 const annotation = "scheduler.alpha.kubernetes.io/node-selector"
@@ -29,7 +32,7 @@ const annotation = "scheduler.alpha.kubernetes.io/node-selector"
 //
 // Upstream: plugin/pkg/admission/podnodeselector.
 var Plugin = &admit.Plugin{
-	Name:         "PodNodeSelector",
+	Name:         name,
 	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create)},
 	Configurable: true,
 	Access:       access.Rules{access.Lookup("", "namespaces")},
@@ -132,7 +135,7 @@ func (p *plugin) namespaceSelector(ctx context.Context, r *admit.Request) (selec
 	}
 	if selector, err = labels.ConvertSelectorToLabelsMap(text); err != nil {
 		end()
-		return nil, nil, admit.ForbiddenAs(r, err)
+		return nil, nil, annotations.Unreadable(r, name, annotation, err)
 	}
 	return selector, end, nil
 }

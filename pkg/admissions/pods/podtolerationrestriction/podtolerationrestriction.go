@@ -17,11 +17,14 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/internal/footprint"
+	"github.com/postern-dev/postern/internal/kinds/annotations"
 	"github.com/postern-dev/postern/internal/kinds/podspec"
 	"github.com/postern-dev/postern/internal/kinds/tolerations"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
+
+const name = "PodTolerationRestriction"
 
 // The annotations of a namespace are JSON lists of tolerations. An empty annotation
 // is an empty list. Without the annotation, the configuration applies.
@@ -34,7 +37,7 @@ const (
 //
 // Upstream: plugin/pkg/admission/podtolerationrestriction.
 var Plugin = &admit.Plugin{
-	Name:         "PodTolerationRestriction",
+	Name:         name,
 	Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update)},
 	Features:     podspec.QOSFeatures(),
 	Configurable: true,
@@ -176,7 +179,7 @@ func (p *plugin) tolerations(ctx context.Context, r *admit.Request, annotation s
 	if len(text) > 0 {
 		if err := json.Unmarshal(text, &list); err != nil {
 			end()
-			return nil, "", nil, admit.ForbiddenAs(r, err)
+			return nil, "", nil, annotations.Unreadable(r, name, annotation, err)
 		}
 	}
 	return list, "namespace", end, nil
