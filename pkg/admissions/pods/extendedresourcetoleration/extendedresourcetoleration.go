@@ -47,7 +47,7 @@ func (c config) mutate(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod
 	names := sets.New[string]()
 	for container := range podspec.EachContainer(&pod.Spec, podspec.InitContainers, podspec.Containers) {
 		for name, quantity := range container.Resources.Requests {
-			if podspec.IsExtendedResource(name) && !(c.IgnoreZeroRequests && quantity.IsZero()) {
+			if podspec.IsExtendedResource(name) && (!c.IgnoreZeroRequests || !quantity.IsZero()) {
 				names.Insert(string(name))
 			}
 		}
