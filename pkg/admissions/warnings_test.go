@@ -93,6 +93,12 @@ func TestSettingsWithoutEffectWarn(t *testing.T) {
 		"a failure policy":                      {plugin: "NodeRestriction", config: "failurePolicy: Fail", want: redundant},
 		"a selector":                            {plugin: "PodNodeSelector", config: "podNodeSelectorPluginConfig: {shop: a=b}"},
 		"a whitelist":                           {plugin: "PodTolerationRestriction", config: "{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, whitelist: [{key: a, operator: Exists}]}"},
+		"claims":                                {plugin: "LimitRanger", config: "admitUnchangedClaims: true", want: redundant},
+		"requests of zero":                      {plugin: "ExtendedResourceToleration", config: "ignoreZeroRequests: true", want: redundant},
+		"redundant tolerations": {
+			plugin: "PodTolerationRestriction", want: ": keepRedundantOnUpdate has no effect, because the API server's own plugin drops the tolerations first",
+			config: "{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, keepRedundantOnUpdate: true, whitelist: [{key: a, operator: Exists}]}",
+		},
 		"a share of a quota": {
 			plugin: "ResourceQuota", want: ": warnAbove has no effect in the mode limitedResources",
 			config: "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, mode: limitedResources, warnAbove: 70, limitedResources: [{resource: pods, matchContains: [pods]}]}",

@@ -26,12 +26,13 @@ var Plugin = &admit.Plugin{
 		admit.On("pods", admissionv1.Update).If(requests(podspec.Containers) + " || " + requests(podspec.InitContainers)),
 	},
 	Configurable: true,
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := admit.LoadConfig[config](data)
 		if err != nil {
 			return admit.Handler{}, err
 		}
-		return admit.Handler{Mutate: admit.Typed(c.mutate)}, nil
+		// The API server's own plugin has added the tolerations for requests of zero already.
+		return admit.Handler{Mutate: admit.Typed(c.mutate), Warnings: d.Redundant("ExtendedResourceToleration", true)}, nil
 	},
 }
 

@@ -53,7 +53,8 @@ var Plugin = &admit.Plugin{
 			d.Go(v.run)
 			l.admitsUnchanged = v.admitsUnchanged.Load
 		}
-		return admit.Handler{Mutate: l.mutate, Validate: l.validate}, nil
+		// The API server's own plugin denies also the claims that this one admits.
+		return admit.Handler{Mutate: l.mutate, Validate: l.validate, Warnings: d.Redundant("LimitRanger", true)}, nil
 	},
 }
 

@@ -48,7 +48,7 @@ var Plugin = &admit.Plugin{
 		}
 		return admit.Handler{
 			Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate),
-			Warnings: d.Redundant("PodNodeSelector", len(selectors) == 0),
+			Warnings: d.Redundant(name, len(selectors) == 0),
 		}, nil
 	},
 }

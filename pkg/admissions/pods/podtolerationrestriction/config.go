@@ -43,6 +43,15 @@ func load(data []byte) (config, error) {
 	return c, check(c.Whitelist, field.NewPath("whitelist"))
 }
 
+// warnings names the settings without an effect.
+func (c config) warnings(d admit.Deps) []string {
+	addsNothing := len(c.Default)+len(c.Whitelist) == 0
+	if c.KeepRedundantOnUpdate && !addsNothing && d.APIServerRuns(name) {
+		return []string{"keepRedundantOnUpdate has no effect, because the API server's own plugin drops the tolerations first"}
+	}
+	return d.Redundant(name, addsNothing)
+}
+
 func check(tolerations []corev1.Toleration, at *field.Path) error {
 	for i, t := range tolerations {
 		if wrong := invalid(t, at.Index(i)); wrong != nil {

@@ -54,8 +54,7 @@ var Plugin = &admit.Plugin{
 			live:       d.Client.CoreV1().Namespaces(),
 		}
 		return admit.Handler{
-			Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate),
-			Warnings: d.Redundant("PodTolerationRestriction", len(c.Default)+len(c.Whitelist) == 0),
+			Mutate: admit.Typed(p.mutate), Validate: admit.Typed(p.validate), Warnings: c.warnings(d),
 		}, nil
 	},
 }
