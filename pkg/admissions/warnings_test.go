@@ -30,7 +30,7 @@ func warningsOf(t *testing.T, plugin, config string, flags map[string]string, ru
 	return got
 }
 
-const redundant = ": decides nothing that the API server's own plugin does not decide; if the API server does not run it, name the plugins that it runs in --api-server-plugins"
+const redundant = ": decides nothing that the API server's own plugin of Kubernetes 1.37 does not decide; if the API server does not run it, name the plugins that it runs in --api-server-plugins"
 
 // TestEveryRedundantPluginWarns starts each plugin of kube-apiserver without a configuration of its own, beside an API server that
 // runs the plugin.

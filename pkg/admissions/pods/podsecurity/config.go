@@ -62,7 +62,7 @@ func loadConfig(data []byte) (*podsecurity.PodSecurityConfiguration, bool, error
 	return out, c.DefaultsOnly, nil
 }
 
-// isPrivileged reports whether the defaults, which are valid, enforce nothing and warn of nothing.
+// isPrivileged reports whether the defaults, which are valid, are privileged in all modes.
 func isPrivileged(defaults podsecurity.PodSecurityDefaults) bool {
 	p, err := podsecurity.ToPolicy(defaults)
 	return err == nil && p.FullyPrivileged()
