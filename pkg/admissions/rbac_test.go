@@ -111,8 +111,11 @@ func (m member) calls(t *testing.T) map[access.Permission]bool {
 		for _, a := range s.Actions() {
 			used[permissionOf(a)] = true
 		}
-		// The fake reports a read of /version so. Kubernetes permits that to everybody, by system:public-info-viewer.
-		delete(used, access.Permission{Verb: "get", Resource: "version"})
+		// The fake reports reads of /version, /api and /apis so. Kubernetes permits them to every service account, by the roles
+		// system:public-info-viewer and system:discovery.
+		for _, path := range []string{"version", "group", "resource"} {
+			delete(used, access.Permission{Verb: "get", Resource: path})
+		}
 		s.Close()
 	}
 	return used

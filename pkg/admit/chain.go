@@ -84,7 +84,8 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 	return s, nil
 }
 
-// handler makes the plugin. A plugin that is not configurable gets no configuration.
+// handler makes the plugin. A plugin that is not configurable gets no configuration. If the API server runs it too, the handler
+// has a warning.
 func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
 	if p.Configurable {
 		return p.New(d, config)

@@ -142,13 +142,13 @@ func (d Deps) APIServerRuns(plugin string) bool {
 // Kubernetes is the version of Kubernetes whose plugins and checks Postern has.
 const Kubernetes = "1.37"
 
-// Redundant returns the warning of a plugin whose configuration adds nothing to what the API server's own plugin does, if the
-// API server runs that. The plugin of an older API server may lack a check.
+// Redundant returns a warning if addsNothing is true and the API server runs the plugin too. addsNothing means that the
+// configuration adds nothing to what the API server's own plugin does. The plugin of an older API server may lack a check.
 func (d Deps) Redundant(plugin string, addsNothing bool) []string {
 	if !addsNothing || !d.APIServerRuns(plugin) {
 		return nil
 	}
-	return []string{fmt.Sprintf("decides nothing that the API server's own plugin of Kubernetes %s does not decide; if the API server does not run it, name the plugins that it runs in --%s", Kubernetes, APIServerFlag)}
+	return []string{fmt.Sprintf("has no effect beside the API server's own plugin of Kubernetes %s; if the API server does not run it, list the plugins that it runs in --%s", Kubernetes, APIServerFlag)}
 }
 
 // Typed returns a Func for a plugin that sees a single type. On DELETE obj is the zero T, on CREATE old is. Typed denies

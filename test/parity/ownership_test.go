@@ -62,7 +62,8 @@ func TestOwnershipAtRandom(t *testing.T) {
 		added, same := strings.CutPrefix(got.Status.Message, want.Status.Message)
 		if strings.HasSuffix(want.Status.Message, ", <nil>") {
 			right := missingRight.FindStringSubmatch(added)
-			if same = same && right != nil; same && !grantHelps(t, c, right) {
+			same = same && right != nil
+			if same && !grantHelps(t, c, right) {
 				wrong("the right that is named is not the missing one: %s", added)
 			}
 		} else {
@@ -90,8 +91,8 @@ func TestOwnershipAtRandom(t *testing.T) {
 	}
 }
 
-// grantHelps plays the request of a case again after the user got the right that a denial names. The user is admitted, or
-// another right is missing.
+// grantHelps grants the user the right that a denial names, plays the request again, and reports whether it is admitted or lacks
+// another right.
 func grantHelps(t *testing.T, c *admittest.Case, right []string) bool {
 	t.Helper()
 	granted := *c

@@ -16,8 +16,9 @@ func (p Program) newCheckConfig() (*cobra.Command, error) {
 		Long: "Check the file of --admission-control-config-file, and the files that its entries name. Every mistake is reported " +
 			"with its file, line and field, on the standard error. No cluster is needed.\n\n" +
 			"The configuration of every plugin that has an entry is checked, whether it will be enabled or not, as it is checked " +
-			"when Postern starts. Relative paths in the file begin at the folder of the file. The exit code is 0 if there is no " +
-			"mistake, and 2 otherwise.",
+			"when Postern starts. Relative paths in the file begin at the folder of the file. Settings that have no effect are " +
+			"warnings. They depend on --api-server-plugins and on the flags of plugins: give those of the process. The exit code is 0 " +
+			"if there is no mistake, and 2 otherwise.",
 		Example: "  postern check-config admission.yaml",
 		Args:    oneFile,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

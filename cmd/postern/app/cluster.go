@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -120,20 +121,5 @@ func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
 func (c *cluster) serverVersion(ctx context.Context, timeout time.Duration) (*version.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	type answer struct {
-		info *version.Info
-		err  error
-	}
-	// The discovery client takes no context.
-	done := make(chan answer, 1)
-	go func() {
-		info, err := c.client.Discovery().ServerVersion()
-		done <- answer{info, err}
-	}()
-	select {
-	case a := <-done:
-		return a.info, a.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return discovery.ToDiscoveryInterfaceWithContext(c.client.Discovery()).ServerVersionWithContext(ctx)
 }

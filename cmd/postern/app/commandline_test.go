@@ -37,8 +37,8 @@ func TestCheckConfig(t *testing.T) {
 		"a setting that the API server overrides": {
 			config: head + "- name: ServiceAccount\n  configuration: {limitSecretReferences: false}\n",
 			stdout: "FILE: no mistake. Configured plugins: ServiceAccount.\n",
-			stderr: "warning: ServiceAccount: decides nothing that the API server's own plugin of Kubernetes 1.37 does not decide; if the API server " +
-				"does not run it, name the plugins that it runs in --api-server-plugins\n",
+			stderr: "warning: ServiceAccount: has no effect beside the API server's own plugin of Kubernetes 1.37; if the API server " +
+				"does not run it, list the plugins that it runs in --api-server-plugins\n",
 		},
 		"a setting beside an API server without the plugin": {
 			config: head + "- name: ServiceAccount\n  configuration: {limitSecretReferences: false}\n",

@@ -96,7 +96,10 @@ func TestSettingsWithoutEffectAreLogged(t *testing.T) {
 			p.announce(klog.NewContext(t.Context(), textlogger.NewLogger(config)))
 			_, got, _ := strings.Cut(log.String(), `"Warning" message=`)
 			if got != "" {
-				got, _ = strconv.Unquote(strings.TrimSpace(got))
+				var err error
+				if got, err = strconv.Unquote(strings.TrimSpace(got)); err != nil {
+					t.Fatalf("The log has more than one warning:\n%s", log.String())
+				}
 			}
 			if got != c.want {
 				t.Errorf("Got the warning %q, want %q, in the log\n%s", got, c.want, log.String())

@@ -18,7 +18,7 @@ import (
 var Plugin = &admit.Plugin{
 	Name:         "AlwaysDeny",
 	Configurable: true,
-	New: func(_ admit.Deps, data []byte) (admit.Handler, error) {
+	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		c, err := load(data)
 		if err != nil {
 			return admit.Handler{}, err
@@ -27,7 +27,7 @@ var Plugin = &admit.Plugin{
 			Group: "*", Versions: []string{"*"}, Resources: []string{"*/*"},
 			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect},
 		}
-		return admit.Handler{Validate: c.validate, Rules: []admit.Rule{rule.If(c.condition())}}, nil
+		return admit.Handler{Validate: c.validate, Rules: []admit.Rule{rule.If(c.condition())}, Warnings: d.Redundant("AlwaysDeny", true)}, nil
 	},
 }
 

@@ -3,7 +3,6 @@ package ownerreferencespermissionenforcement
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -20,11 +19,11 @@ const (
 	// refreshPause is the shortest time between two discoveries because of unknown kinds. Users choose kinds, and a discovery
 	// returns all resources of the API server.
 	refreshPause = 5 * time.Second
-	// refreshTimeout bounds a discovery. It outlives the request that started it.
+	// refreshTimeout bounds a discovery. A discovery outlives the request that started it.
 	refreshTimeout = 10 * time.Second
 )
 
-// kinds finds the resources of kinds. The mapper of the process knows what the API server served up to 30 seconds ago, as in
+// kinds finds the resources that a kind maps to. The mapper of the process knows what the API server served up to 30 seconds ago, as in
 // kube-apiserver, where owners of a new kind are denied for that time. Here a kind that the mapper does not know is looked up
 // in a discovery of its own. Lookups of known kinds do not wait for it.
 type kinds struct {
@@ -32,7 +31,8 @@ type kinds struct {
 	client discovery.DiscoveryInterfaceWithContext
 	clock  clock.PassiveClock
 	group  singleflight.Group
-	last   atomic.Pointer[discovered]
+	// last is the last discovery. Only the func of the group reads and writes it.
+	last discovered
 }
 
 // discovered is the result of a discovery.
@@ -61,19 +61,18 @@ func (k *kinds) mappings(ctx context.Context, kind schema.GroupKind, version str
 // one discovery. API groups whose server is away are missing, as in kube-apiserver, and are no error.
 func (k *kinds) refreshed(ctx context.Context) (meta.RESTMapperWithContext, error) {
 	answer := k.group.DoChan("", func() (any, error) {
-		if last := k.last.Load(); last != nil && k.clock.Since(last.at) < refreshPause {
-			return last.mapper, last.err
+		if k.clock.Since(k.last.at) < refreshPause {
+			return k.last.mapper, k.last.err
 		}
 		ctx, cancel := context.WithTimeout(reads.Without(context.WithoutCancel(ctx)), refreshTimeout)
 		defer cancel()
-		now := &discovered{at: k.clock.Now()}
+		k.last = discovered{at: k.clock.Now()}
 		resources, err := restmapper.GetAPIGroupResourcesWithContext(ctx, k.client)
 		if err != nil {
-			now.err = fmt.Errorf("discovery: %w", err)
+			k.last.err = fmt.Errorf("discovery: %w", err)
 		}
-		now.mapper = restmapper.NewDiscoveryRESTMapperWithContext(resources)
-		k.last.Store(now)
-		return now.mapper, now.err
+		k.last.mapper = restmapper.NewDiscoveryRESTMapperWithContext(resources)
+		return k.last.mapper, k.last.err
 	})
 	select {
 	case a := <-answer:

@@ -9,12 +9,12 @@ import (
 	"github.com/postern-dev/postern/internal/shorttext"
 )
 
-// maxUserBytes bounds the name of the user in a denial. It is the longest name of an object. Some authenticators let
+// maxUserBytes bounds the name of the user in a denial. It is the length of the longest name of an object. Some authenticators let
 // users choose longer names.
 const maxUserBytes = 253
 
-// missing returns the permission that the user lacks, in the words of the API server's own denials. Those have the name
-// of the object elsewhere, so it is added at the end. An empty name means the permission for all names.
+// missing returns the permission that the user lacks, in the words of the API server's own denials. Those name the
+// object elsewhere, so its name is added at the end. An empty name means the permission for all names.
 func missing(user string, a authorizationv1.ResourceAttributes) string {
 	where, name := "at the cluster scope", ""
 	if a.Namespace != "" {

@@ -65,8 +65,8 @@ func each(bounds corev1.ResourceList, check constraint) []error {
 	return errs
 }
 
-// unlessIn returns a constraint that accepts each request that is equal to that in kept. Two units of one quantity are
-// equal.
+// unlessIn returns a constraint that accepts each request that is equal to that in kept. Equal
+// quantities may have different units.
 func (u usage) unlessIn(kept corev1.ResourceList, check constraint) constraint {
 	return func(name corev1.ResourceName, bound resource.Quantity) error {
 		request, requested := u.requests[name]

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/postern-dev/postern/pkg/admit"
 )
@@ -27,32 +27,26 @@ const (
 // Upstream: https://github.com/kubernetes/kubernetes/pull/142170
 type serverVersion struct {
 	discovery       discovery.ServerVersionInterfaceWithContext
-	clock           clock.Clock
 	admitsUnchanged atomic.Bool
 }
 
 func newServerVersion(d admit.Deps) *serverVersion {
-	return &serverVersion{discovery: discovery.ToDiscoveryInterfaceWithContext(d.Client.Discovery()), clock: d.Clock}
+	return &serverVersion{discovery: discovery.ToDiscoveryInterfaceWithContext(d.Client.Discovery())}
 }
 
-// run asks for the version until the process ends. After an error the last answer stays.
-func (v *serverVersion) run(ctx context.Context) {
+// run asks for the version until the process ends.
+func (v *serverVersion) run(ctx context.Context) { wait.UntilWithContext(ctx, v.update, versionPause) }
+
+// update asks for the version. After an error the last answer stays.
+func (v *serverVersion) update(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("plugin", "LimitRanger")
-	for {
-		switch gitVersion, err := v.ask(ctx); {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			log.Info("Could not read the version of the API server", "err", err, "admitsUnchangedClaims", v.admitsUnchanged.Load())
-		default:
-			if admits := admitsUnchanged(gitVersion); v.admitsUnchanged.Swap(admits) != admits {
-				log.Info("The version of the API server decides about claims that an update leaves unchanged", "version", gitVersion, "admitsUnchangedClaims", admits)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-v.clock.After(versionPause):
+	switch gitVersion, err := v.ask(ctx); {
+	case ctx.Err() != nil:
+	case err != nil:
+		log.Info("Could not read the version of the API server", "err", err, "admitsUnchangedClaims", v.admitsUnchanged.Load())
+	default:
+		if admits := admitsUnchanged(gitVersion); v.admitsUnchanged.Swap(admits) != admits {
+			log.Info("The version of the API server decides about claims that an update leaves unchanged", "version", gitVersion, "admitsUnchangedClaims", admits)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (p *plugin) add(ctx context.Context, r *admit.Request, pod *corev1.Pod, def
 	// pods have to stay off such a node.
 	mayStay := podspec.QOSClass(pod, p.features) != corev1.PodQOSBestEffort
 	if r.Operation == admissionv1.Update && p.config.KeepRedundantOnUpdate {
-		return keep(ctx, r, pod, mayStay)
+		return addMemoryPressure(ctx, r, pod, mayStay)
 	}
 	if len(defaults) == 0 && !mayStay {
 		return nil
@@ -111,8 +111,9 @@ func (p *plugin) add(ctx context.Context, r *admit.Request, pod *corev1.Pod, def
 	return r.Grow(ctx, tolerations.Memory(max(0, len(pod.Spec.Tolerations)-before)))
 }
 
-// keep appends the toleration for pods that are not BestEffort, unless another one covers it. It drops and moves none.
-func keep(ctx context.Context, r *admit.Request, pod *corev1.Pod, mayStay bool) error {
+// addMemoryPressure appends the toleration of memory pressure if mayStay is true and no toleration covers it. All other
+// tolerations and their order stay.
+func addMemoryPressure(ctx context.Context, r *admit.Request, pod *corev1.Pod, mayStay bool) error {
 	wanted, list := memoryPressure(), pod.Spec.Tolerations
 	if !mayStay || slices.ContainsFunc(list, func(t corev1.Toleration) bool { return tolerations.Covers(t, wanted) }) {
 		return nil

@@ -30,8 +30,8 @@ func load(data []byte) ([]string, error) {
 			return nil, admit.InvalidField(fmt.Sprintf("additionalLabels[%d]", i), "%q is no label key: %s", key, strings.Join(errs, "; "))
 		}
 	}
-	return append(ownLabels(), c.AdditionalLabels...), nil
+	return append(inTreeLabels(), c.AdditionalLabels...), nil
 }
 
-// ownLabels are the labels that kube-apiserver's plugin copies.
-func ownLabels() []string { return []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} }
+// inTreeLabels are the labels that kube-apiserver's plugin copies.
+func inTreeLabels() []string { return []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} }

@@ -39,7 +39,7 @@ var Plugin = &admit.Plugin{
 		}
 		p := &plugin{keys: keys, nodes: d.Informers.Core().V1().Nodes().Lister()}
 		pod, binding := admit.Typed(p.pod), admit.Typed(p.binding)
-		warnings := d.Redundant("PodTopologyLabels", len(keys) == len(ownLabels()))
+		warnings := d.Redundant("PodTopologyLabels", len(keys) == len(inTreeLabels()))
 		return admit.Handler{Warnings: warnings, Mutate: func(ctx context.Context, r *admit.Request) error {
 			if r.SubResource == "binding" {
 				return binding(ctx, r)
