@@ -104,7 +104,7 @@ func (a agreement) compare(t *testing.T, text, plugin string) []Mistake {
 	if strings.Contains(text, "p.yaml") {
 		write(t, filepath.Join(a.dir, "p.yaml"), plugin)
 	}
-	checked, err := Families().CheckConfig(file, a.deps)
+	checked, err := Families().CheckConfig(file, Families().Names(), a.deps)
 	if err != nil {
 		t.Fatalf("%s: %v", a.c.File, err)
 	}
@@ -146,7 +146,7 @@ func (a agreement) start(file string, enabled []string) error {
 	return err
 }
 
-// configuredIn returns the plugins for which the text of a configuration file has a configuration.
+// configuredIn returns the plugins for which the text of a configuration file has an entry.
 func configuredIn(text string) []string {
 	var file map[string]any
 	_ = yaml.Unmarshal([]byte(text), &file)
@@ -154,7 +154,7 @@ func configuredIn(text string) []string {
 	if file["kind"] == "AdmissionConfiguration" && file["apiVersion"] == "apiserver.config.k8s.io/v1" {
 		entries, _ := file["plugins"].([]any)
 		for _, e := range entries {
-			if e, ok := e.(map[string]any); ok && (e["path"] != nil || e["configuration"] != nil) {
+			if e, ok := e.(map[string]any); ok {
 				has[fmt.Sprint(e["name"])] = true
 			}
 		}

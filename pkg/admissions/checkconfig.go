@@ -41,9 +41,9 @@ func (m Mistake) String() string {
 
 // CheckedConfig is the result of CheckConfig.
 type CheckedConfig struct {
-	// Plugins are the plugins whose configurations were checked, in the order of the list.
+	// Plugins are the plugins that have a configuration, in the order of the list.
 	Plugins []string
-	// Warnings name entries and settings that have no effect.
+	// Warnings name entries and settings that have no effect, such as the entry of a plugin that is not enabled.
 	Warnings []string
 	// Mistakes are sorted by line, and those of the configuration file come before those of other files. It is empty if
 	// the configuration is valid.
@@ -53,12 +53,12 @@ type CheckedConfig struct {
 // CheckConfig returns all mistakes in a configuration file, and in the files that its entries name. LoadConfigs and
 // Services, which a process calls at its start, return the first mistake only. CheckConfig removes each field with a
 // mistake from the document, and checks the rest, until there is no mistake left. It checks the configuration of every
-// plugin that has an entry, enabled or not. It makes each plugin from the Deps that deps returns, so plugins must not
+// plugin that has an entry. It warns about the entries of plugins that are not enabled. It makes each plugin from the Deps that deps returns, so plugins must not
 // use a cluster in their New.
 //
 // A mistake can hide others: a file that is no YAML is not checked further, nor is a plugin's configuration of another
 // version.
-func (l List) CheckConfig(file string, deps func() (admit.Deps, error)) (*CheckedConfig, error) {
+func (l List) CheckConfig(file string, enabled []string, deps func() (admit.Deps, error)) (*CheckedConfig, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -71,9 +71,13 @@ func (l List) CheckConfig(file string, deps func() (admit.Deps, error)) (*Checke
 		configs, c.result.Warnings, err = l.parseConfigs(file, text, l.Names())
 		return err
 	})
+	c.result.Warnings = append(c.result.Warnings, l.withoutEffect(file, configs, enabled)...)
 	for _, name := range l.Names() {
-		if config, ok := configs[name]; ok {
-			c.result.Plugins = append(c.result.Plugins, name)
+		// An entry without a configuration may be what the check has left of it.
+		if config, ok := configs[name]; ok && (config.Data != nil || len(c.result.Mistakes) == 0) {
+			if config.Data != nil {
+				c.result.Plugins = append(c.result.Plugins, name)
+			}
 			mistakes := len(c.result.Mistakes)
 			c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
 			if len(c.result.Mistakes) == mistakes {
@@ -112,6 +116,8 @@ type configCheck struct {
 type document struct {
 	file, plugin string
 	tree         *yamltree.Tree
+	// line is where a document without a tree stands.
+	line int
 	// duplicates are the second and later fields of the same key.
 	duplicates []yamltree.Field
 }
@@ -131,6 +137,8 @@ func (c Config) document(whole *document, plugin string) *document {
 		return newDocument(c.file, plugin, c.text)
 	case whole.tree == nil:
 		return &document{file: c.file, plugin: plugin}
+	case c.Data == nil:
+		return &document{file: c.file, plugin: plugin, line: whole.tree.Find(c.prefix).Line}
 	}
 	tree, _ := whole.tree.Sub(c.prefix)
 	return &document{file: c.file, plugin: plugin, tree: tree}
@@ -242,6 +250,6 @@ func (c *configCheck) add(d *document, f yamltree.Field, err error) {
 	if m.Line == 0 && d.tree != nil {
 		m.Line = d.tree.Line()
 	}
-	m.Line = max(1, m.Line)
+	m.Line = max(1, m.Line, d.line)
 	c.result.Mistakes = append(c.result.Mistakes, m)
 }

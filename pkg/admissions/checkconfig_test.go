@@ -53,10 +53,21 @@ func TestCheckConfigFindsAll(t *testing.T) {
 	families := List{{Name: "f", Plugins: []*admit.Plugin{strict("A"), strict("B"), {Name: "C", New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, nil }}}}}
 	for name, tc := range map[string]struct {
 		files    map[string]string
+		enabled  []string // All if nil.
 		want     []string
 		warnings []string
 		plugins  []string
 	}{
+		"entries of plugins that are not enabled": {
+			files:    map[string]string{"c.yaml": head + "- name: B\n  configuration: {needed: x}\n- name: C\n- name: A\n  configuration: {needed: x}\n"},
+			enabled:  []string{"A"},
+			warnings: []string{"c.yaml: the entry for B has no effect, because the plugin is not enabled: add it to --enable-admission-plugins", "c.yaml: the entry for C has no effect, because the plugin is not enabled: add it to --enable-admission-plugins"},
+			plugins:  []string{"A", "B"},
+		},
+		"entries without a configuration": {
+			files: map[string]string{"c.yaml": head + "- name: C\n- name: A\n"},
+			want:  []string{"c.yaml:5: plugin A: needed: it is needed"},
+		},
 		"a plugin that there is not": {
 			files:   map[string]string{"c.yaml": head + "- name: B\n  configuration: {needed: x}\n- name: ResourceQuota2\n"},
 			want:    []string{`c.yaml:6: plugins[1].name: there is no plugin "ResourceQuota2"; there are: A, B, C`},
@@ -139,7 +150,10 @@ pluginz: []
 			for name, text := range tc.files {
 				write(t, filepath.Join(dir, name), text)
 			}
-			checked, err := families.CheckConfig(filepath.Join(dir, "c.yaml"), func() (admit.Deps, error) { return admit.Deps{}, nil })
+			if tc.enabled == nil {
+				tc.enabled = families.Names()
+			}
+			checked, err := families.CheckConfig(filepath.Join(dir, "c.yaml"), tc.enabled, func() (admit.Deps, error) { return admit.Deps{}, nil })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,13 +178,13 @@ pluginz: []
 }
 
 func TestCheckConfigWithoutFileOrDeps(t *testing.T) {
-	if _, err := Families().CheckConfig("/no/file", nil); err == nil {
+	if _, err := Families().CheckConfig("/no/file", nil, nil); err == nil {
 		t.Error("Got no error without a file")
 	}
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	write(t, file, "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: PodSecurity, configuration: {}}]")
 	broken := errors.New("broken")
-	if _, err := Families().CheckConfig(file, func() (admit.Deps, error) { return admit.Deps{}, broken }); !errors.Is(err, broken) {
+	if _, err := Families().CheckConfig(file, nil, func() (admit.Deps, error) { return admit.Deps{}, broken }); !errors.Is(err, broken) {
 		t.Errorf("Got error %v, want that of deps", err)
 	}
 }

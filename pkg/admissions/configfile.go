@@ -21,7 +21,7 @@ type Configs map[string]Config
 
 // Config is the configuration of one plugin and its location.
 type Config struct {
-	// Data is the configuration of the plugin as YAML or JSON. It is nil if there is none.
+	// Data is the configuration of the plugin as YAML or JSON. It is nil if the entry of the plugin has none.
 	Data []byte
 
 	file, prefix string
@@ -53,7 +53,7 @@ func (l List) parseConfigs(file string, text []byte, enabled []string) (configs 
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}
 	if kind != "AdmissionConfiguration" || !slices.Contains(versions, version) {
 		if configs := whole.unversioned(top); len(configs) > 0 {
-			return configs, nil, nil
+			return configs, l.withoutEffect(file, configs, enabled), nil
 		}
 		return nil, nil, whole.locate(admit.InvalidField("", "kind %q of version %q, want AdmissionConfiguration of %s", kind, version, versions[0]))
 	}
@@ -107,8 +107,12 @@ func (c Config) entries(l List, plugins []apiserverv1.AdmissionPluginConfigurati
 		}
 		seen[p.Name] = true
 		if !slices.Contains(enabled, p.Name) {
+			if slices.Contains(names, p.Name) {
+				warnings = append(warnings, notEnabled(c.file, p.Name))
+			}
 			continue
 		}
+		configs[p.Name] = Config{file: c.file, prefix: at + ".configuration", text: c.text}
 		switch {
 		case p.Configuration != nil:
 			configs[p.Name] = Config{Data: p.Configuration.Raw, file: c.file, prefix: at + ".configuration", text: c.text}
@@ -125,6 +129,22 @@ func (c Config) entries(l List, plugins []apiserverv1.AdmissionPluginConfigurati
 		}
 	}
 	return configs, warnings, nil
+}
+
+// withoutEffect returns a warning for each configuration of a plugin that is not enabled.
+func (l List) withoutEffect(file string, configs Configs, enabled []string) []string {
+	var warnings []string
+	for _, name := range l.Names() {
+		if _, ok := configs[name]; ok && !slices.Contains(enabled, name) {
+			warnings = append(warnings, notEnabled(file, name))
+		}
+	}
+	return warnings
+}
+
+// notEnabled is the warning about an entry of a plugin that is not enabled. In kube-apiserver the plugin may be on by default.
+func notEnabled(file, plugin string) string {
+	return fmt.Sprintf("%s: the entry for %s has no effect, because the plugin is not enabled: add it to --%s", file, plugin, enableFlag)
 }
 
 // locate prepends the file and the line to an error about the configuration. Like in a Mistake, the line is that of the

@@ -31,6 +31,9 @@ func folder(t *testing.T, files map[string]string) string {
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 
 func TestConfigs(t *testing.T) {
+	notEnabled := func(plugin string) string {
+		return "c.yaml: the entry for " + plugin + " has no effect, because the plugin is not enabled: add it to --enable-admission-plugins"
+	}
 	inline := "- name: AlwaysPullImages\n  configuration: {includeEphemeralContainers: true}\n"
 	for name, tc := range map[string]struct {
 		files    map[string]string
@@ -59,12 +62,14 @@ func TestConfigs(t *testing.T) {
 		},
 		"an entry without a configuration": {
 			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages}]"},
+			want:  map[string]string{"AlwaysPullImages": ""},
 		},
 		"no entries": {
 			files: map[string]string{"c.yaml": head},
 		},
 		"an entry for a plugin that does not run, with a file that is not there": {
-			files: map[string]string{"c.yaml": head + "plugins: [{name: Priority, path: missing.yaml}]"},
+			files:    map[string]string{"c.yaml": head + "plugins: [{name: Priority, path: missing.yaml}]"},
+			warnings: []string{notEnabled("Priority")},
 		},
 		"an entry for what Postern is called through": {
 			files:    map[string]string{"c.yaml": head + "plugins: [{name: ValidatingAdmissionWebhook, configuration: {a: 1}}]"},
@@ -72,18 +77,22 @@ func TestConfigs(t *testing.T) {
 		},
 		"the old form of ImagePolicyWebhook": {
 			files: map[string]string{"c.yaml": "imagePolicy: {allowTTL: 50}"},
+			warnings: []string{notEnabled("ImagePolicyWebhook")},
 			want:  map[string]string{"ImagePolicyWebhook": "imagePolicy: {allowTTL: 50}"},
 		},
 		"the old form of PodNodeSelector": {
 			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
+			warnings: []string{notEnabled("PodNodeSelector")},
 			want:  map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
 		},
 		"the old form without a value": {
 			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig:\n"},
+			warnings: []string{notEnabled("PodNodeSelector")},
 			want:  map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig:\n"},
 		},
 		"the old form of both": {
 			files: map[string]string{"c.yaml": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}"},
+			warnings: []string{notEnabled("ImagePolicyWebhook"), notEnabled("PodNodeSelector")},
 			want: map[string]string{
 				"ImagePolicyWebhook": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}",
 				"PodNodeSelector":    "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}",

@@ -36,11 +36,6 @@ func (s *Selection) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.Enable, enableFlag, nil, "Admission plugins to run besides those that are on by default, as a comma-delimited list. The order is irrelevant.")
 	fs.StringSliceVar(&s.Disable, disableFlag, nil, "Admission plugins not to run although they are on by default. A name that is enabled too is run, with a warning.")
 	fs.StringSliceVar(&s.Control, controlFlag, nil, "Exactly these admission plugins and no others. Deprecated: use --enable-admission-plugins and --disable-admission-plugins, which cannot be given together with it.")
-	s.AddAPIServerFlag(fs)
-}
-
-// AddAPIServerFlag adds only --api-server-plugins to fs.
-func (s *Selection) AddAPIServerFlag(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&s.APIServer, admit.APIServerFlag, []string{"default"}, `What the API server already runs: "default" for the plugins that are on by default in kube-apiserver, "none", or a list. A plugin that is on by default is left out if the API server runs it; one that is named in another flag always runs.`)
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,9 @@ func (p Program) newCheckConfig() (*cobra.Command, error) {
 			"with its file, line and field, on the standard error. No cluster is needed.\n\n" +
 			"The configuration of every plugin that has an entry is checked, whether it will be enabled or not, as it is checked " +
 			"when Postern starts. Relative paths in the file begin at the folder of the file. Settings that have no effect are " +
-			"warnings. They depend on --api-server-plugins and on the flags of plugins: give those of the process. The exit code is 0 " +
+			"warnings. They depend on the flags that enable plugins, and on the flags of plugins: give those of the process. The exit code is 0 " +
 			"if there is no mistake, and 2 otherwise.",
-		Example: "  postern check-config admission.yaml",
+		Example: "  postern check-config --enable-admission-plugins=PodSecurity admission.yaml",
 		Args:    oneFile,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -32,9 +33,9 @@ func (p Program) newCheckConfig() (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.selection.AddAPIServerFlag(cmd.Flags())
+	o.selection.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.checkConfig(cmd, args[0]) }
-	return cmd, nil
+	return cmd, completeSelection(cmd, p.Families)
 }
 
 func oneFile(_ *cobra.Command, args []string) error {
@@ -45,7 +46,11 @@ func oneFile(_ *cobra.Command, args []string) error {
 }
 
 func (o offline) checkConfig(cmd *cobra.Command, file string) error {
-	checked, err := o.Families.CheckConfig(file, func() (admit.Deps, error) {
+	enabled, warnings, err := o.selection.Enabled(o.Families)
+	if err != nil {
+		return err
+	}
+	checked, err := o.Families.CheckConfig(file, enabled, func() (admit.Deps, error) {
 		p, err := o.process()
 		if err != nil {
 			return admit.Deps{}, err
@@ -55,7 +60,7 @@ func (o offline) checkConfig(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range checked.Warnings {
+	for _, w := range slices.Concat(warnings, checked.Warnings, o.unusedFlags(enabled)) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 	}
 	for _, m := range checked.Mistakes {

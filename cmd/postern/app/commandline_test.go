@@ -31,11 +31,13 @@ func TestCheckConfig(t *testing.T) {
 		"no mistake": {
 			config: head + "- name: EventRateLimit\n  configuration:\n    apiVersion: eventratelimit.admission.k8s.io/v1alpha1\n    kind: Configuration\n" +
 				"    limits: [{type: Server, qps: 1, burst: 1}]\n- name: PodSecurityPolicy\n- name: MutatingAdmissionWebhook\n",
+			args:   []string{"--enable-admission-plugins=EventRateLimit,PodSecurityPolicy", "FILE"},
 			stdout: "FILE: no mistake. Configured plugins: EventRateLimit.\n",
 			stderr: "warning: FILE: the entry for MutatingAdmissionWebhook has no effect, it is not in Postern\n",
 		},
 		"a setting that the API server overrides": {
 			config: head + "- name: ServiceAccount\n  configuration: {limitSecretReferences: false}\n",
+			args:   []string{"--enable-admission-plugins=ServiceAccount", "FILE"},
 			stdout: "FILE: no mistake. Configured plugins: ServiceAccount.\n",
 			stderr: "warning: ServiceAccount: has no effect beside the API server's own plugin of Kubernetes 1.37; if the API server " +
 				"does not run it, list the plugins that it runs in --api-server-plugins\n",
@@ -47,7 +49,33 @@ func TestCheckConfig(t *testing.T) {
 		},
 		"a setting without effect and a mistake": {
 			config: head + "- name: ServiceAccount\n  configuration:\n    limitSecretReferences: 1\n",
+			args:   []string{"--enable-admission-plugins=ServiceAccount", "FILE"},
 			code:   2, stderr: "FILE:6: plugin ServiceAccount: limitSecretReferences: got number, want bool\npostern: FILE: 1 mistake\n",
+		},
+		"plugins that are not enabled": {
+			config: head + "- name: PodSecurity\n  configuration:\n    apiVersion: pod-security.admission.config.k8s.io/v1\n    kind: PodSecurityConfiguration\n" +
+				"- name: PodNodeSelector\n",
+			args:   []string{"--enable-admission-plugins=AlwaysPullImages", "--default-not-ready-toleration-seconds=30", "FILE"},
+			stdout: "FILE: no mistake. Configured plugins: PodSecurity.\n",
+			stderr: "warning: FILE: the entry for PodSecurity has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n" +
+				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n" +
+				"warning: --default-not-ready-toleration-seconds has no effect: DefaultTolerationSeconds is not enabled\n",
+		},
+		"plugins that are on by default beside an API server without them": {
+			config: head + "- name: ServiceAccount\n- name: PodNodeSelector\n",
+			args:   []string{"--api-server-plugins=none", "--disable-admission-plugins=ServiceAccount", "FILE"},
+			stdout: "FILE: no mistake. Configured plugins: none.\n",
+			stderr: "warning: FILE: the entry for ServiceAccount has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n" +
+				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n",
+		},
+		"an entry without the configuration that the plugin needs": {
+			config: head + "- name: AlwaysPullImages\n- name: ImagePolicyWebhook\n",
+			args:   []string{"--enable-admission-plugins=AlwaysPullImages,ImagePolicyWebhook", "FILE"},
+			code:   2, stderr: "FILE:5: plugin ImagePolicyWebhook: TODO\npostern: FILE: 1 mistake\n",
+		},
+		"an unknown plugin in a flag": {
+			args: []string{"--enable-admission-plugins=PodSecurty", "FILE"},
+			code: 2, stderr: "postern: --enable-admission-plugins: there is no plugin \"PodSecurty\", did you mean PodSecurity?\n",
 		},
 		"no entry": {config: head + "  []\n", stdout: "FILE: no mistake. Configured plugins: none.\n"},
 		"a mistake": {
@@ -56,9 +84,14 @@ func TestCheckConfig(t *testing.T) {
 		},
 		"the oldest form, for one of its two plugins": {
 			config: "podNodeSelectorPluginConfig:\n  clusterDefaultNodeSelector: env=dev\n---\n",
+			args:   []string{"--enable-admission-plugins=PodNodeSelector", "FILE"},
 			stdout: "FILE: no mistake. Configured plugins: PodNodeSelector.\n",
 		},
-		"the oldest form without a value": {config: "podNodeSelectorPluginConfig:\n", stdout: "FILE: no mistake. Configured plugins: PodNodeSelector.\n"},
+		"the oldest form without a value": {
+			config: "podNodeSelectorPluginConfig:\n",
+			stdout: "FILE: no mistake. Configured plugins: PodNodeSelector.\n",
+			stderr: "warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n",
+		},
 		"several mistakes of several plugins": {
 			config: head + `- name: EventRateLimit
   configuration:
@@ -82,6 +115,7 @@ func TestCheckConfig(t *testing.T) {
       b: env=dev
       c: "net"
 `,
+			args: []string{"--enable-admission-plugins=EventRateLimit,PodSecurity,PodNodeSelector", "FILE"},
 			code: 2, stderr: `FILE:9: plugin EventRateLimit: limits[0].type: Unsupported value: "Servers": supported values: "Server", "Namespace", "User", "SourceAndObject"
 FILE:9: plugin EventRateLimit: limits[0].burst: Invalid value: 0: must be positive
 FILE:10: plugin EventRateLimit: limits[1].qps: got bool, want int32
@@ -331,7 +365,7 @@ func TestCompletions(t *testing.T) {
 		"plug":                             {"plugins"},
 		"check":                            {"check-config"},
 		"version -o ":                      {"json"},
-		"plugins --output ":                {"json", "name"},
+		"plugins --output ":                {"json", "name", "helm"},
 		"--failure-policy ":                {"Fail", "Ignore"},
 		"serve --failure-policy F":         {"Fail", "Ignore"},
 		"--tls-min-version ":               {"VersionTLS12", "VersionTLS13"},
@@ -339,6 +373,7 @@ func TestCompletions(t *testing.T) {
 		"--admission-control-config-file ": {"yaml", "yml", "json"},
 		"check-config ":                    {"yaml", "yml", "json"},
 		"check-config a.yaml ":             {},
+		"check-config --admission-control " + strings.Join(admissions.Families().Names(), ",") + ",": {},
 		"--cert-dir ":                      {},
 		"--api-server-plugins " + strings.Join(admissions.Families().Names(), ",") + ",": {},
 	} {

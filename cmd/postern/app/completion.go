@@ -16,9 +16,6 @@ func completeServe(cmd *cobra.Command, families admissions.List) error {
 	add := func(flag string, f cobra.CompletionFunc) {
 		errs = append(errs, cmd.RegisterFlagCompletionFunc(flag, f))
 	}
-	for _, flag := range []string{"enable-admission-plugins", "disable-admission-plugins", "admission-control", "api-server-plugins"} {
-		add(flag, listCompletion(families.Names()))
-	}
 	add("failure-policy", values("Fail", "Ignore"))
 	add("tls-min-version", values("VersionTLS12", "VersionTLS13"))
 	add("tls-cipher-suites", listCompletion(cliflag.TLSCipherPossibleValues()))
@@ -26,6 +23,15 @@ func completeServe(cmd *cobra.Command, families admissions.List) error {
 	add("cert-dir", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	})
+	return errors.Join(append(errs, completeSelection(cmd, families))...)
+}
+
+// completeSelection has the shell complete the values of the flags that enable plugins.
+func completeSelection(cmd *cobra.Command, families admissions.List) error {
+	var errs []error
+	for _, flag := range []string{"enable-admission-plugins", "disable-admission-plugins", "admission-control", "api-server-plugins"} {
+		errs = append(errs, cmd.RegisterFlagCompletionFunc(flag, listCompletion(families.Names())))
+	}
 	return errors.Join(errs...)
 }
 

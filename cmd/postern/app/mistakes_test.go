@@ -47,6 +47,9 @@ func TestMistakesStopTheStart(t *testing.T) {
 		{"a plugin's whole file", []string{"--enable-admission-plugins=ImagePolicyWebhook", config("imagePolicy:\n  kubeConfigFile: x\n  allowTTL: 1801\n")}, []string{"config.yaml:3: ", "ImagePolicyWebhook", "imagePolicy.allowTTL: 1801"}},
 		{"a gate without TLS", []string{"--enable-admission-plugins=DeletionGate", config(head + "- name: DeletionGate\n  configuration:\n    gates:\n    - name: a\n      selector: {matchLabels: {a: b}}\n      backend:\n        url: http://a\n")}, []string{"config.yaml:10: ", "DeletionGate", "gates[0].backend.url", "https://"}},
 		{"a plugin's file", []string{"--enable-admission-plugins=AlwaysPullImages", config(head + "- name: AlwaysPullImages\n  path: nowhere.yaml\n")}, []string{"config.yaml:5: ", "nowhere.yaml"}},
+		{"no plugin", []string{"--enable-admission-plugins=", "--allow-no-plugins=false"}, []string{"no plugin is enabled", "--enable-admission-plugins", "--allow-no-plugins"}},
+		{"a configured plugin and none that is enabled", []string{"--allow-no-plugins=false", config(head + "- name: PodSecurity\n")}, []string{"no plugin is enabled", "config.yaml: the entry for PodSecurity has no effect, because the plugin is not enabled: add it to --enable-admission-plugins"}},
+		{"an entry without the configuration that the plugin needs", []string{"--enable-admission-plugins=ImagePolicyWebhook", config(head + "- name: ImagePolicyWebhook\n")}, []string{"config.yaml:4: ", "ImagePolicyWebhook"}},
 		{"secure port in use", []string{"--secure-port=" + busy}, []string{"--secure-port: listen tcp 127.0.0.1:" + busy, "in use"}},
 		{"health port in use", []string{"--secure-port=" + freePort(t), "--health-bind-address=127.0.0.1:" + busy}, []string{"--health-bind-address: listen tcp", "in use"}},
 		{"no port", []string{"--secure-port=0"}, []string{"--secure-port: 0 is not between 1 and 65535"}},
@@ -82,7 +85,7 @@ func TestMistakesStopTheStart(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
 			args := c.args
 			if strings.HasPrefix(args[0], "-") {
-				args = append([]string{"--kubeconfig=" + good, "--bind-address=127.0.0.1", "--health-bind-address="}, args...)
+				args = append([]string{"--kubeconfig=" + good, "--bind-address=127.0.0.1", "--health-bind-address=", "--allow-no-plugins"}, args...)
 			}
 			code, stdout, stderr := runApp(t.Context(), args...)
 			if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "postern: ") {

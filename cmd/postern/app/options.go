@@ -31,9 +31,10 @@ type options struct {
 	// pluginFlags has the values of the flags that belong to plugins, by name.
 	pluginFlags map[string]*string
 
-	selection  admissions.Selection
-	configFile string
-	features   featuregate.MutableFeatureGate
+	selection      admissions.Selection
+	allowNoPlugins bool
+	configFile     string
+	features       featuregate.MutableFeatureGate
 
 	kubeconfig     string
 	startupTimeout time.Duration

@@ -28,8 +28,10 @@ type pluginRow struct {
 	Phases []string `json:"phases"`
 	// OnByDefault is true if kube-apiserver enables the plugin by default.
 	OnByDefault bool `json:"onByDefault"`
-	// Configurable is true if the plugin may have an entry in the AdmissionConfiguration.
-	Configurable bool `json:"configurable"`
+	// Configurable is true if the plugin may have an entry in the AdmissionConfiguration. NeedsConfiguration is true if it
+	// does not start without one.
+	Configurable       bool `json:"configurable"`
+	NeedsConfiguration bool `json:"needsConfiguration"`
 	// Watches are the resources that the plugin caches.
 	Watches []string `json:"watches"`
 	// InAPIServer is true if the metrics of the API server name the plugin. It is nil if they were not read.
@@ -52,14 +54,15 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 			"which the plugin keeps a cache.\n\n" +
 			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric " +
 			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first " +
-			"request. On a cluster with several API servers, only one of them is asked.",
+			"request. On a cluster with several API servers, only one of them is asked.\n\n" +
+			"--output=helm prints values for the Helm chart of Postern, which has a program with other plugins then.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "Kubeconfig of the cluster. Not needed in a pod. Without a cluster, nothing is said about the API server.")
-	c.format.addFlag(cmd, outputName)
+	c.format.addFlag(cmd, outputName, outputHelm)
 	var err error
 	c.offline, err = p.newOffline(cmd.Flags())
 	return cmd, err
@@ -73,6 +76,9 @@ func (c *pluginsCommand) run(ctx context.Context, out, notes io.Writer) error {
 	rows, err := c.rows(ctx)
 	if err != nil {
 		return err
+	}
+	if c.format.value == outputHelm {
+		return c.writeChartValues(out, rows)
 	}
 	seen, err := apiServerPlugins(ctx, c.kubeconfig)
 	switch {
@@ -107,7 +113,10 @@ func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
 				// The plugin needs a configuration.
 				phases = phasesOfRules(p.Rules)
 			}
-			row := pluginRow{Name: p.Name, Family: f.Name, Phases: phases, OnByDefault: admissions.OnByDefault(p.Name), Configurable: p.Configurable}
+			row := pluginRow{
+				Name: p.Name, Family: f.Name, Phases: phases, OnByDefault: admissions.OnByDefault(p.Name),
+				Configurable: p.Configurable, NeedsConfiguration: err != nil,
+			}
 			if row.Watches, err = process.watched(ctx); err != nil {
 				return nil, fmt.Errorf("plugin %s: %w", p.Name, err)
 			}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,9 @@ func (o *options) newProcess(c *cluster) *process {
 	}
 }
 
+// noPlugins is the error for a flag such as --enable-admission-plugins=$PLUGINS with an unset variable.
+const noPlugins = "no plugin is enabled, so that the webhooks of an earlier run would be removed: name plugins in --enable-admission-plugins, or give --allow-no-plugins"
+
 // prepare builds the parts of the process that need no network.
 func (o *options) prepare() (*process, error) {
 	if err := o.check(); err != nil {
@@ -78,6 +82,9 @@ func (o *options) prepare() (*process, error) {
 	configs, more, err := o.Families.LoadConfigs(o.configFile, enabled)
 	if err != nil {
 		return nil, err
+	}
+	if len(enabled)+len(o.Services) == 0 && !o.allowNoPlugins {
+		return nil, errors.New(strings.Join(append([]string{noPlugins}, more...), "; "))
 	}
 	d, err := o.deployment()
 	if err != nil {

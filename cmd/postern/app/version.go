@@ -81,6 +81,7 @@ type output struct {
 const (
 	outputJSON = "json"
 	outputName = "name"
+	outputHelm = "helm"
 )
 
 func (o *output) String() string { return o.value }

@@ -22,10 +22,15 @@ postern-tls
 {{- end -}}
 {{- end }}
 
+{{/* What the chart knows of the program: its plugins, their roles, and the names of its webhook configurations. */}}
+{{- define "postern.program" -}}
+{{- .Values.program | default (.Files.Get "files/program.yaml" | fromYaml).program | toYaml -}}
+{{- end }}
+
 {{/* The enabled plugins, by the rules of --enable-admission-plugins, --disable-admission-plugins and --api-server-plugins. */}}
 {{- define "postern.enabled" -}}
 {{- $enabled := list -}}
-{{- range (.Files.Get "files/plugins.yaml" | fromYaml).plugins -}}
+{{- range (include "postern.program" . | fromYaml).plugins -}}
   {{- $running := has .name $.Values.apiServerPlugins -}}
   {{- if and (has "default" $.Values.apiServerPlugins) .default }}{{ $running = true }}{{ end -}}
   {{- if or (has .name $.Values.plugins) (and .default (not $running) (not (has .name $.Values.disabledPlugins))) -}}
@@ -74,6 +79,47 @@ Deployment has from a value is here, because the chart reads the values, and not
 {{- if and .Values.certificates.secretName .Values.certificates.certManager.enabled -}}
   {{- $mistakes = append $mistakes "certificates: set either secretName or certManager.enabled, not both" -}}
 {{- end -}}
+{{- $program := include "postern.program" . | fromYaml -}}
+{{- $enabled := include "postern.enabled" . | fromJsonArray -}}
+{{- $configuration := .Values.configuration | default dict -}}
+{{- $known := dict -}}
+{{- range $program.plugins }}{{ $_ := set $known .name . }}{{ end -}}
+{{- range $value, $names := dict "plugins" .Values.plugins "disabledPlugins" .Values.disabledPlugins "configuration" (keys $configuration | sortAlpha) -}}
+  {{- range $names -}}
+    {{- if not (hasKey $known .) -}}
+      {{- $mistakes = append $mistakes (printf "%s: there is no plugin %s; there are: %s. If it is yours, set the value program" $value . (keys $known | sortAlpha | join ", ")) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $program.plugins -}}
+  {{- if hasKey $configuration .name -}}
+    {{- if not .configurable -}}
+      {{- $mistakes = append $mistakes (printf "configuration.%s: the plugin has no configuration" .name) -}}
+    {{- else if not (has .name $enabled) -}}
+      {{- $mistakes = append $mistakes (printf "configuration.%s: the plugin is not enabled, so it has no effect: add %s to plugins" .name .name) -}}
+    {{- end -}}
+  {{- else if and .needsConfiguration (has .name $enabled) -}}
+    {{- $mistakes = append $mistakes (printf "plugins: %s needs a configuration: set configuration.%s" .name .name) -}}
+  {{- end -}}
+{{- end -}}
+{{- if not (or $enabled $program.services .Values.allowNoPlugins) -}}
+  {{- $mistakes = append $mistakes "plugins: no plugin is enabled: add one, or set allowNoPlugins" -}}
+{{- end -}}
+{{- range .Values.extraVolumes -}}
+  {{- if has .name (list "configuration" "certificate") -}}
+    {{- $mistakes = append $mistakes (printf "extraVolumes: the name %s is taken by the chart" .name) -}}
+  {{- end -}}
+{{- end -}}
+{{- range .Values.extraVolumeMounts -}}
+  {{- if has (clean .mountPath) (list "/etc/postern" "/etc/postern-tls") -}}
+    {{- $mistakes = append $mistakes (printf "extraVolumeMounts: the path %s is taken by the chart" .mountPath) -}}
+  {{- end -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+  {{- if eq .name "POD_NAME" -}}
+    {{- $mistakes = append $mistakes "extraEnv: the variable POD_NAME is set by the chart" -}}
+  {{- end -}}
+{{- end -}}
 {{- $replicas := int .Values.replicas -}}
 {{- $min := toString .Values.podDisruptionBudget.minAvailable -}}
 {{- $available := int (trimSuffix "%" $min) -}}
@@ -87,6 +133,7 @@ Deployment has from a value is here, because the chart reads the values, and not
 {{- $flags := dict
   "--enable-admission-plugins" "the value plugins"
   "--disable-admission-plugins" "the value disabledPlugins"
+  "--allow-no-plugins" "the value allowNoPlugins"
   "--api-server-plugins" "the value apiServerPlugins"
   "--admission-control-config-file" "the value configuration"
   "--feature-gates" "the value featureGates"
