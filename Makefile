@@ -171,7 +171,7 @@ generate-files: # The chart has copies of the definitions.
 	go test ./pkg/apis/settings/v1alpha1 -run '^TestDefinition$$' -update
 	go test ./pkg/admissions -run '^Test(ReadmeTable|RegisteredRules)$$' -update
 	go test ./cmd/postern/app -run '^TestHelpText$$' -update
-	go test -C test/helm -run '^Test(PluginsFile|SchemaNamesPlugins|Definitions|Manifests|ChartVersion)$$' . -update
+	go test -C test/helm -run '^Test(ProgramFile|SchemaNamesPlugins|Definitions|Manifests|ChartVersion)$$' . -update
 
 .PHONY: verify
 # The unit tests compare each generated file, so make test finds a stale one too.

@@ -28,15 +28,19 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/pkg/admissions"
 )
 
 // variants are values under which every line of the templates is rendered.
 func variants(t *testing.T) map[string]values {
 	t.Helper()
+	every := configured(admissions.Families().Names()...)
+	every["configuration"].(values)["AlwaysDeny"] = values{"namespaces": []any{"frozen"}}
 	out := map[string]values{
 		"default": {},
 		"all": {
-			"plugins": everyPlugin(), "configuration": values{"AlwaysDeny": values{"namespaces": []any{"frozen"}}, "PodNodeSelector": values{"podNodeSelectorPluginConfig": values{"clusterDefaultNodeSelector": "a=b"}}},
+			"plugins": every["plugins"], "configuration": every["configuration"], "allowNoPlugins": true,
 			"disabledPlugins": []any{"Priority"}, "apiServerPlugins": []any{"none"}, "featureGates": values{"PodLevelResources": false},
 			"failurePolicy": "Ignore", "webhookTimeoutSeconds": 5, "image": values{"digest": "sha256:" + strings.Repeat("0", 64), "pullSecrets": []any{"x"}},
 			"nodeSelector": values{"a": "b"}, "tolerations": []any{values{"operator": "Exists"}}, "affinity": values{"nodeAffinity": values{}},
@@ -44,6 +48,11 @@ func variants(t *testing.T) map[string]values {
 			"certificates": values{"certManager": values{"enabled": true}}, "networkPolicy": values{"enabled": true, "from": []any{values{"ipBlock": values{"cidr": "10.0.0.0/8"}}}},
 			"metrics":       values{"authorization": true, "serviceMonitor": values{"enabled": true, "labels": values{"a": "b"}}},
 			"resourceQuota": values{"enabled": true}, "namespace": values{"create": true}, "extraArgs": []any{"--v=2"}, "hostNetwork": true,
+			"extraVolumes": []any{values{"name": "hub", "secret": values{"secretName": "hub"}}}, "extraVolumeMounts": []any{values{"name": "hub", "mountPath": "/etc/hub", "readOnly": true}},
+			"extraEnv": []any{values{"name": "HTTPS_PROXY", "value": "proxy.example.com:3128"}},
+		},
+		"files alone": {
+			"extraVolumes": []any{values{"name": "hub", "secret": values{"secretName": "hub"}}}, "extraVolumeMounts": []any{values{"name": "hub", "mountPath": "/etc/hub"}},
 		},
 		"certificate": {"certificates": values{"secretName": "x"}},
 	}
@@ -204,9 +213,13 @@ func TestConfiguration(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for want, v := range map[string]values{
 		"replica":               {"replica": 3},
-		"plugins":               {"plugins": []any{"AlwaysPullImage"}},
-		"configuration":         {"configuration": values{"PodNodeselector": values{}}},
-		"DenyEscalatingExec":    {"configuration": values{"DenyEscalatingExec": values{}}},
+		"plugins/0":             {"plugins": []any{"AlwaysPullImages,PodSecurity"}},
+		"configuration":         {"configuration": values{"PodNodeSelector": "a=b"}},
+		"allowNoPlugins":        {"allowNoPlugins": "yes"},
+		"extraVolumes":          {"extraVolumes": []any{values{"secret": values{}}}},
+		"mountPath":             {"extraVolumeMounts": []any{values{"name": "a"}}},
+		"extraEnv":              {"extraEnv": []any{values{"value": "a"}}},
+		"program":               {"program": values{"plugins": []any{values{"nam": "A"}}}},
 		"failurePolicy":         {"failurePolicy": "fail"},
 		"webhookTimeoutSeconds": {"webhookTimeoutSeconds": 31},
 		"securePort":            {"securePort": "8443"},
@@ -258,6 +271,23 @@ func TestMistakesInSeveralValues(t *testing.T) {
 		"a negative number":           {budget(2, -1), "/podDisruptionBudget/minAvailable"},
 		"no number":                   {budget(2, "half"), "/podDisruptionBudget/minAvailable"},
 		"an octal number":             {budget(2, "010%"), "/podDisruptionBudget/minAvailable"},
+		"an unknown plugin":           {values{"plugins": []any{"AlwaysPullImage"}}, "plugins: there is no plugin AlwaysPullImage; there are: AlwaysAdmit, "},
+		"an unknown plugin, disabled": {values{"disabledPlugins": []any{"Prio"}}, "disabledPlugins: there is no plugin Prio; there are: "},
+		"unknown in configuration":    {values{"configuration": values{"PodNodeselector": values{}}}, "configuration: there is no plugin PodNodeselector; there are: "},
+		"no configuration":            {values{"plugins": []any{"DenyEscalatingExec"}, "configuration": values{"DenyEscalatingExec": values{}}}, "configuration.DenyEscalatingExec: the plugin has no configuration"},
+		"a configuration in vain":     {values{"configuration": values{"PodSecurity": values{"a": "b"}}}, "configuration.PodSecurity: the plugin is not enabled, so it has no effect: add PodSecurity to plugins"},
+		"of a plugin that is on":      {values{"apiServerPlugins": []any{"none"}, "configuration": values{"PodSecurity": values{"a": "b"}}}, ""},
+		"a configuration is missing":  {values{"plugins": []any{"AlwaysPullImages", "ImagePolicyWebhook"}}, "plugins: ImagePolicyWebhook needs a configuration: set configuration.ImagePolicyWebhook"},
+		"none is needed if disabled":  {values{"disabledPlugins": []any{"ImagePolicyWebhook"}}, ""},
+		"configuration is null":       {values{"configuration": nil}, ""},
+		"no plugin":                   {values{"plugins": []any{}}, "plugins: no plugin is enabled: add one, or set allowNoPlugins"},
+		"plugins is null":             {values{"plugins": nil}, "plugins: no plugin is enabled"},
+		"no plugin, as it is said":    {values{"plugins": []any{}, "allowNoPlugins": true}, ""},
+		"those that are on":           {values{"plugins": []any{}, "apiServerPlugins": []any{"none"}}, ""},
+		"a volume of the chart":       {values{"extraVolumes": []any{values{"name": "configuration", "emptyDir": values{}}}}, "extraVolumes: the name configuration is taken by the chart"},
+		"a path of the chart":         {values{"extraVolumeMounts": []any{values{"name": "a", "mountPath": "/etc/postern/"}}}, "extraVolumeMounts: the path /etc/postern/ is taken by the chart"},
+		"a path below it":             {values{"extraVolumeMounts": []any{values{"name": "a", "mountPath": "/etc/postern/hub"}}}, ""},
+		"a variable of the chart":     {values{"extraEnv": []any{values{"name": "POD_NAME", "value": "a"}}}, "extraEnv: the variable POD_NAME is set by the chart"},
 		"two sources of certificates": {values{"certificates": values{"secretName": "x", "certManager": values{"enabled": true}}}, "certificates: set either secretName or certManager.enabled, not both"},
 		"a flag of a value":           {args("--secure-port=9443"), "extraArgs: --secure-port is set by the value securePort"},
 		"a flag without a value":      {args("--v=2", "--metrics-authorization"), "extraArgs: --metrics-authorization is set by the value metrics.authorization"},

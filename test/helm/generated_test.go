@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/pkg/admissions"
 )
@@ -54,27 +52,13 @@ func TestChartVersion(t *testing.T) {
 	want(t, path, string(text))
 }
 
-// TestPluginsFile generates the part of the chart that depends on the plugins, from the output of postern rbac.
-func TestPluginsFile(t *testing.T) {
-	type plugin struct {
-		Name    string              `json:"name"`
-		Default bool                `json:"default,omitempty"`
-		Rules   []rbacv1.PolicyRule `json:"rules,omitempty"`
+// TestProgramFile generates what the chart knows of Postern. A program with other plugins passes the same as a value.
+func TestProgramFile(t *testing.T) {
+	code, out, errs := postern(t, "plugins", "--output=helm")
+	if code != 0 {
+		t.Fatalf("postern plugins: exit code %d: %s", code, errs)
 	}
-	var file struct {
-		Configurations []string `json:"configurations"`
-		Plugins        []plugin `json:"plugins"`
-	}
-	for _, name := range admissions.Families().Names() {
-		r := rolesOf(t, printed(t, "--admission-control="+name))
-		file.Plugins = append(file.Plugins, plugin{name, admissions.OnByDefault(name), r["ClusterRole/postern-plugins"]})
-		file.Configurations = r["ClusterRole/postern"][1].ResourceNames
-	}
-	data, err := yaml.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(t, filepath.Join(chartDir(), "files", "plugins.yaml"), "# Written by make generate, from the output of postern rbac.\n"+string(data))
+	want(t, filepath.Join(chartDir(), "files", "program.yaml"), "# Written by make generate, from the output of postern plugins --output=helm.\n"+out)
 }
 
 // TestSchemaNamesPlugins generates the plugins in the schema, and those that have a configuration.
@@ -88,7 +72,10 @@ func TestSchemaNamesPlugins(t *testing.T) {
 	if err := json.Unmarshal(have, &schema); err != nil {
 		t.Fatal(err)
 	}
-	schema["definitions"].(values)["plugin"] = values{"enum": admissions.Families().Names()}
+	// A program may have others. The templates compare the names, and editors offer these.
+	schema["definitions"].(values)["plugin"] = values{"anyOf": []any{
+		values{"enum": admissions.Families().Names()}, values{"type": "string", "pattern": "^[^, ]+$"},
+	}}
 	configurations := values{}
 	for p := range admissions.Families().Plugins() {
 		if p.Configurable {

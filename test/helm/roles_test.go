@@ -89,18 +89,18 @@ func arguments(t *testing.T, texts map[string]string) []string {
 func TestRoles(t *testing.T) {
 	cases := map[string]values{
 		"the default":             {},
-		"no plugin":               {"plugins": []any{}},
+		"no plugin":               {"plugins": []any{}, "allowNoPlugins": true},
 		"nothing in the server":   {"apiServerPlugins": []any{"none"}},
 		"some in the server":      {"apiServerPlugins": []any{"NamespaceLifecycle", "ResourceQuota"}, "disabledPlugins": []any{"Priority"}},
 		"metrics with tokens":     {"metrics": values{"authorization": true}},
 		"a certificate":           {"certificates": values{"secretName": "x"}},
 		"cert-manager":            {"certificates": values{"certManager": values{"enabled": true}}},
 		"enabled and disabled":    {"plugins": []any{"Priority"}, "disabledPlugins": []any{"Priority"}},
-		"all plugins":             {"plugins": everyPlugin()},
+		"all plugins":             configured(admissions.Families().Names()...),
 		"with the node's network": {"hostNetwork": true, "securePort": 18443},
 	}
 	for _, name := range admissions.Families().Names() {
-		cases[name] = values{"plugins": []any{name}}
+		cases[name] = configured(name)
 	}
 	for name, v := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestRemovedPluginsKeepTheirRules(t *testing.T) {
 		t.Run(ns, func(t *testing.T) {
 			var cluster stored
 			upgrade := func(plugins ...any) []string {
-				texts, err := renderOn(load(t), ns, values{"plugins": plugins}, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
+				texts, err := renderOn(load(t), ns, values{"plugins": plugins, "allowNoPlugins": true}, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
 					return engine.RenderWithClientProvider(c, v, &cluster)
 				})
 				if err != nil {
@@ -131,7 +131,7 @@ func TestRemovedPluginsKeepTheirRules(t *testing.T) {
 				return flat(t, texts["rbac.yaml"])
 			}
 			alone := func(plugins ...any) []string {
-				return flat(t, mustRender(t, ns, values{"plugins": plugins})["rbac.yaml"])
+				return flat(t, mustRender(t, ns, values{"plugins": plugins, "allowNoPlugins": true})["rbac.yaml"])
 			}
 			for _, step := range []struct {
 				name      string
@@ -188,10 +188,14 @@ func (s *stored) GetClientFor(_, kind string) (dynamic.NamespaceableResourceInte
 	return client.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles")), false, nil
 }
 
-func everyPlugin() []any {
-	var out []any
-	for _, name := range admissions.Families().Names() {
-		out = append(out, name)
+// configured returns values that enable plugins, with a configuration for those that need one.
+func configured(plugins ...string) values {
+	v := values{"plugins": []any{}, "configuration": values{}}
+	for _, name := range plugins {
+		v["plugins"] = append(v["plugins"].([]any), name)
+		if slices.Contains([]string{"AlwaysDeny", "InitialResources", "ImagePolicyWebhook", "EventRateLimit", "DeletionGate", "FleetQuota"}, name) {
+			v["configuration"].(values)[name] = values{"some": "value"}
+		}
 	}
-	return out
+	return v
 }
