@@ -80,7 +80,7 @@ func (l List) CheckConfig(file string, enabled []string, deps func() (admit.Deps
 			}
 			mistakes := len(c.result.Mistakes)
 			c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
-			if len(c.result.Mistakes) == mistakes {
+			if len(c.result.Mistakes) == mistakes && slices.Contains(enabled, name) {
 				c.result.Warnings = append(c.result.Warnings, c.warnings...)
 			}
 		}

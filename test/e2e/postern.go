@@ -74,6 +74,9 @@ func (c *Cluster) LaunchPostern(tb testing.TB, o Options) *Postern {
 		// Only the tests of the graceful shutdown need a delay for clients to notice it.
 		"--shutdown-delay-duration=0s", "--shutdown-connections-duration=1s", "--v=2",
 	}
+	if len(o.Plugins) == 0 {
+		args = append(args, "--allow-no-plugins")
+	}
 	front := cmp.Or(o.Front, p.Addr())
 	if o.Service {
 		args = append(args, "--webhook-service="+ServiceName+":"+c.services(tb, front, o.Front == ""))

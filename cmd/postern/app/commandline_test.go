@@ -71,7 +71,7 @@ func TestCheckConfig(t *testing.T) {
 		"an entry without the configuration that the plugin needs": {
 			config: head + "- name: AlwaysPullImages\n- name: ImagePolicyWebhook\n",
 			args:   []string{"--enable-admission-plugins=AlwaysPullImages,ImagePolicyWebhook", "FILE"},
-			code:   2, stderr: "FILE:5: plugin ImagePolicyWebhook: TODO\npostern: FILE: 1 mistake\n",
+			code:   2, stderr: "FILE:5: plugin ImagePolicyWebhook: it needs a configuration with the address of its backend, such as imagePolicy: {kubeConfigFile: /path/to/kubeconfig}\npostern: FILE: 1 mistake\n",
 		},
 		"an unknown plugin in a flag": {
 			args: []string{"--enable-admission-plugins=PodSecurty", "FILE"},

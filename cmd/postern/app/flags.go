@@ -37,7 +37,7 @@ func (o *options) addGenericFlags(fs *pflag.FlagSet) {
 
 func (o *options) addAdmissionFlags(fs *pflag.FlagSet) {
 	o.selection.AddFlags(fs)
-	fs.BoolVar(&o.allowNoPlugins, "allow-no-plugins", false, "Serve although no plugin is enabled. The webhooks of an earlier run are then removed. Without it, that is an error, since kube-apiserver would enforce its default plugins.")
+	fs.BoolVar(&o.allowNoPlugins, "allow-no-plugins", false, "Serve although no plugin is enabled. The webhooks of an earlier run are then removed.")
 	fs.StringVar(&o.configFile, "admission-control-config-file", "", "File with an AdmissionConfiguration of apiserver.config.k8s.io/v1, as for kube-apiserver.")
 	o.features.AddFlag(fs)
 	fs.DurationVar(&o.authorizationTTL, "authorization-cache-ttl", 0, "How long an answer to an access review is used again, for the same user and attributes: at most 1m. 0 asks each time.")

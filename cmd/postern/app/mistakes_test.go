@@ -49,7 +49,7 @@ func TestMistakesStopTheStart(t *testing.T) {
 		{"a plugin's file", []string{"--enable-admission-plugins=AlwaysPullImages", config(head + "- name: AlwaysPullImages\n  path: nowhere.yaml\n")}, []string{"config.yaml:5: ", "nowhere.yaml"}},
 		{"no plugin", []string{"--enable-admission-plugins=", "--allow-no-plugins=false"}, []string{"no plugin is enabled", "--enable-admission-plugins", "--allow-no-plugins"}},
 		{"a configured plugin and none that is enabled", []string{"--allow-no-plugins=false", config(head + "- name: PodSecurity\n")}, []string{"no plugin is enabled", "config.yaml: the entry for PodSecurity has no effect, because the plugin is not enabled: add it to --enable-admission-plugins"}},
-		{"an entry without the configuration that the plugin needs", []string{"--enable-admission-plugins=ImagePolicyWebhook", config(head + "- name: ImagePolicyWebhook\n")}, []string{"config.yaml:4: ", "ImagePolicyWebhook"}},
+		{"an entry without the configuration that the plugin needs", []string{"--enable-admission-plugins=ImagePolicyWebhook", config(head + "- name: ImagePolicyWebhook\n")}, []string{"plugin ImagePolicyWebhook: it needs a configuration"}},
 		{"secure port in use", []string{"--secure-port=" + busy}, []string{"--secure-port: listen tcp 127.0.0.1:" + busy, "in use"}},
 		{"health port in use", []string{"--secure-port=" + freePort(t), "--health-bind-address=127.0.0.1:" + busy}, []string{"--health-bind-address: listen tcp", "in use"}},
 		{"no port", []string{"--secure-port=0"}, []string{"--secure-port: 0 is not between 1 and 65535"}},

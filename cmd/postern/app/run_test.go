@@ -87,7 +87,7 @@ var logLine = regexp.MustCompile(`^[IWE]\d{4} `)
 
 func TestNoClusterIsWaitedForAndToldOf(t *testing.T) {
 	for _, command := range [][]string{
-		{"--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port=" + freePort(t), "--cert-dir=" + t.TempDir(), "--webhook-url=https://127.0.0.1:1"},
+		{"--allow-no-plugins", "--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port=" + freePort(t), "--cert-dir=" + t.TempDir(), "--webhook-url=https://127.0.0.1:1"},
 		{"uninstall"},
 	} {
 		args := append(command, "--startup-timeout=2s", "--kubeconfig="+kubeconfig(t, "http://127.0.0.1:"+freePort(t)))
@@ -117,7 +117,7 @@ func TestClusterThatHangs(t *testing.T) {
 			}
 		}
 	}()
-	code, _, stderr := runApp(t.Context(), "--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port="+freePort(t),
+	code, _, stderr := runApp(t.Context(), "--allow-no-plugins", "--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port="+freePort(t),
 		"--webhook-url=https://127.0.0.1:1", "--startup-timeout=1s", "--kubeconfig="+kubeconfig(t, "http://127.0.0.1:"+port))
 	if code != 2 || !strings.Contains(stderr, "no cluster reachable within 1s: ") {
 		t.Errorf("Got code %d and %s, want code 2", code, stderr)
@@ -127,7 +127,7 @@ func TestClusterThatHangs(t *testing.T) {
 func TestStoppedWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	code, _, stderr := runApp(ctx, "--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port="+freePort(t), "--kubeconfig="+kubeconfig(t, "http://127.0.0.1:"+freePort(t)))
+	code, _, stderr := runApp(ctx, "--allow-no-plugins", "--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port="+freePort(t), "--kubeconfig="+kubeconfig(t, "http://127.0.0.1:"+freePort(t)))
 	if code != 2 || !strings.Contains(stderr, "stopped while waiting for the API server") {
 		t.Errorf("Got code %d and %s, want code 2", code, stderr)
 	}
