@@ -98,6 +98,9 @@ func TestImage(t *testing.T) {
 		if c := config.Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/postern"}) || c.Labels["org.opencontainers.image.revision"] != "abc" || config.Architecture != arch || !config.Created.Equal(now.made) {
 			t.Errorf("Got the configuration %+v", config)
 		}
+		if labels := config.Config.Labels; labels[titleLabel] != "binary" || labels["org.opencontainers.image.source"] != "" {
+			t.Errorf("Got the labels %q, want the name of the binary, and nothing about Postern", labels)
+		}
 		files := map[string][]byte{}
 		content := mutate.Extract(img)
 		for r := tar.NewReader(content); ; {
@@ -120,6 +123,13 @@ func TestImage(t *testing.T) {
 		if len(files) != 1 || !bytes.Equal(files["postern"], read(t, binaries[i])) {
 			t.Errorf("Got %d files, want the binary for %s", len(files), arch)
 		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	labels := now.labels(program, source)
+	if labels[titleLabel] != program || labels["org.opencontainers.image.source"] != "https://"+source || labels["org.opencontainers.image.licenses"] == "" {
+		t.Errorf("Got the labels %q, want those of Postern", labels)
 	}
 }
 
