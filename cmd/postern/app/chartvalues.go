@@ -33,7 +33,8 @@ func (o offline) writeChartValues(out io.Writer, rows []pluginRow) error {
 	if err != nil {
 		return err
 	}
-	program := chartProgram{Configurations: names, Services: len(o.Services) > 0}
+	// The schema of the chart wants a list, which may be empty.
+	program := chartProgram{Configurations: names, Services: len(o.Services) > 0, Plugins: []chartPlugin{}}
 	for _, row := range rows {
 		grants, err := o.pluginGrants([]string{row.Name})
 		if err != nil {
