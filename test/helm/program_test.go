@@ -130,16 +130,16 @@ func checkUninstallRole(t *testing.T, text, suffix string, configurations ...str
 func TestProgramMistakes(t *testing.T) {
 	own := programs()["beside Postern's"]
 	budget := values{"plugins": []any{"AcmeBudget"}}
-	configured := values{"configuration": values{"AcmeBudget": values{"limit": 1}}}
+	limit := values{"configuration": values{"AcmeBudget": values{"limit": 1}}}
 	for name, tc := range map[string]struct {
 		values values
 		want   string
 	}{
 		"a plugin without the program":        {budget, "plugins: there is no plugin AcmeBudget; there are: "},
-		"a configuration without the program": {configured, "configuration: there is no plugin AcmeBudget; there are: "},
+		"a configuration without the program": {limit, "configuration: there is no plugin AcmeBudget; there are: "},
 		"no plugin without the program":       {values{"plugins": []any{}}, "plugins: no plugin is enabled"},
 		"an unknown plugin":                   {valuesOf(t, own, values{"plugins": []any{"AcmeBudgets"}}), "plugins: there is no plugin AcmeBudgets; there are: AcmeBudget, AcmeOwner, AlwaysAdmit, "},
-		"a plugin that is not enabled":        {valuesOf(t, own, configured), "configuration.AcmeBudget: the plugin is not enabled"},
+		"a plugin that is not enabled":        {valuesOf(t, own, limit), "configuration.AcmeBudget: the plugin is not enabled"},
 		"a plugin without its configuration":  {valuesOf(t, own, values{"plugins": []any{"AcmeOwner"}}), "plugins: AcmeOwner needs a configuration"},
 		"a default plugin of another program": {valuesOf(t, programs()["alone"], values{}), "plugins: there is no plugin AlwaysPullImages; there are: AcmeBudget, AcmeOwner."},
 	} {
