@@ -153,5 +153,19 @@ func (s *settings) connect() error {
 			return err
 		}
 	}
+	if err := s.masquerade(); err != nil {
+		return err
+	}
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600)
+}
+
+// masquerade has pods reach the servers of the machine. The machine has no route to pods, so it sees the address of the node.
+func (s *settings) masquerade() error {
+	rules := fmt.Sprintf("add table ip machine; add chain ip machine out { type nat hook postrouting priority srcnat; }; "+
+		"add rule ip machine out ip saddr %s ip daddr %s masquerade", podRange, s.host())
+	cmd := exec.Command(systemProgram("nft"), rules) //nolint:noctx,gosec // It ends at once, and the path is that of a system program.
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft %s: %w: %s", rules, err, strings.TrimSpace(string(text)))
+	}
+	return nil
 }
