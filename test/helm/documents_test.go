@@ -4,10 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/strvals"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
 )
 
 var (
@@ -51,5 +55,52 @@ func TestDocumentsNameValues(t *testing.T) {
 	}
 	if sets < 5 || presets < 1 {
 		t.Errorf("Found %d times --set, and %d files of values, want more", sets, presets)
+	}
+}
+
+// valuesBlock is a file of values in a document, whose first line is its name.
+var valuesBlock = regexp.MustCompile("(?ms)^```yaml\n# ([a-z-]+\\.yaml)\n(.*?)^```$")
+
+// TestDocumentedVolumes renders the chart with each file of values in docs/files.md. The files that the configuration and the
+// arguments name must be below a mount of the container, and each mount must have its volume.
+func TestDocumentedVolumes(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "files.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, block := range valuesBlock.FindAllStringSubmatch(string(text), -1) {
+		name, raw := block[1], block[2]
+		if !strings.Contains(raw, "extraVolumes:") {
+			continue
+		}
+		found++
+		v, err := chartutil.ReadValues([]byte(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var d appsv1.Deployment
+		if err := yaml.UnmarshalStrict([]byte(mustRender(t, namespace, v)["deployment.yaml"]), &d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		volumes := map[string]bool{}
+		for _, volume := range d.Spec.Template.Spec.Volumes {
+			volumes[volume.Name] = true
+		}
+		var folders []string
+		for _, mount := range d.Spec.Template.Spec.Containers[0].VolumeMounts {
+			if !volumes[mount.Name] {
+				t.Errorf("%s: the mount at %s has no volume", name, mount.MountPath)
+			}
+			folders = append(folders, mount.MountPath)
+		}
+		for _, file := range regexp.MustCompile(`[ =](/etc/[a-z-]+)/[a-z.]+`).FindAllStringSubmatch(raw, -1) {
+			if !slices.Contains(folders, file[1]) {
+				t.Errorf("%s: no volume is mounted at %s", name, file[1])
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("Found %d files of values with volumes, want one of each example", found)
 	}
 }
