@@ -240,7 +240,7 @@ ifneq ($(shell uname),Linux)
 	@echo "node: this is not Linux, so Postern is NOT tested on a real node"
 else
 	@bin/node packages
-	@if bin/node check; then bin/node build && go test -C test/node $(WITH_SOURCES) -p 1 -timeout 40m ./...; \
+	@if bin/node check; then bin/node build && go test -C test/node $(WITH_SOURCES) -p 1 -timeout 60m ./...; \
 		else echo "node: for these reasons, Postern is NOT tested on a real node"; fi
 endif
 

@@ -111,7 +111,6 @@ Deployment has from a value is here, because the chart reads the values, and not
   {{- end -}}
 {{- end -}}
 {{- range .Values.extraVolumeMounts -}}
-  {{- /* Below a volume that is mounted read-only, no folder for another mount can be made. */ -}}
   {{- if regexMatch "^/etc/postern(-tls)?(/|$)" (clean .mountPath) -}}
     {{- $mistakes = append $mistakes (printf "extraVolumeMounts: the path %s is taken by the chart" .mountPath) -}}
   {{- end -}}
