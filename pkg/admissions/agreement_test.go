@@ -104,7 +104,7 @@ func (a agreement) compare(t *testing.T, text, plugin string) []Mistake {
 	if strings.Contains(text, "p.yaml") {
 		write(t, filepath.Join(a.dir, "p.yaml"), plugin)
 	}
-	checked, err := Families().CheckConfig(file, Families().Names(), a.deps)
+	checked, err := Families().CheckConfig(file, configuredIn(text), a.deps)
 	if err != nil {
 		t.Fatalf("%s: %v", a.c.File, err)
 	}

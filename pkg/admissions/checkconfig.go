@@ -52,9 +52,9 @@ type CheckedConfig struct {
 
 // CheckConfig returns all mistakes in a configuration file, and in the files that its entries name. LoadConfigs and
 // Services, which a process calls at its start, return the first mistake only. CheckConfig removes each field with a
-// mistake from the document, and checks the rest, until there is no mistake left. It checks the configuration of every
-// plugin that has an entry. It warns about the entries of plugins that are not enabled. It makes each plugin from the Deps that deps returns, so plugins must not
-// use a cluster in their New.
+// mistake from the document, and checks the rest, until there is no mistake left. It checks every configuration, and the
+// enabled plugins that have none. It makes each plugin from the Deps that deps returns, so plugins must not use a cluster in
+// their New.
 //
 // A mistake can hide others: a file that is no YAML is not checked further, nor is a plugin's configuration of another
 // version.
@@ -72,17 +72,21 @@ func (l List) CheckConfig(file string, enabled []string, deps func() (admit.Deps
 		return err
 	})
 	c.result.Warnings = append(c.result.Warnings, l.withoutEffect(file, configs, enabled)...)
+	// The check removes mistakes, so a configuration may be missing only in what is left.
+	intact := len(c.result.Mistakes) == 0
 	for _, name := range l.Names() {
-		// An entry without a configuration may be what the check has left of it.
-		if config, ok := configs[name]; ok && (config.Data != nil || len(c.result.Mistakes) == 0) {
-			if config.Data != nil {
-				c.result.Plugins = append(c.result.Plugins, name)
-			}
-			mistakes := len(c.result.Mistakes)
-			c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
-			if len(c.result.Mistakes) == mistakes && slices.Contains(enabled, name) {
-				c.result.Warnings = append(c.result.Warnings, c.warnings...)
-			}
+		config, isEnabled := configs[name], slices.Contains(enabled, name)
+		switch {
+		case config.Data != nil:
+			c.result.Plugins = append(c.result.Plugins, name)
+		case !isEnabled || !intact:
+			continue
+		}
+		config.file = cmp.Or(config.file, file)
+		mistakes := len(c.result.Mistakes)
+		c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
+		if len(c.result.Mistakes) == mistakes && isEnabled {
+			c.result.Warnings = append(c.result.Warnings, c.warnings...)
 		}
 	}
 	slices.SortStableFunc(c.result.Mistakes, func(a, b Mistake) int {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestCheckConfigFindsAll(t *testing.T) {
 	families := List{{Name: "f", Plugins: []*admit.Plugin{strict("A"), strict("B"), {Name: "C", New: func(admit.Deps, []byte) (admit.Handler, error) { return admit.Handler{}, nil }}}}}
 	for name, tc := range map[string]struct {
 		files    map[string]string
-		enabled  []string // All if nil.
+		enabled  []string // Those of the configuration file if nil.
 		want     []string
 		warnings []string
 		plugins  []string
@@ -61,12 +62,23 @@ func TestCheckConfigFindsAll(t *testing.T) {
 		"entries of plugins that are not enabled": {
 			files:    map[string]string{"c.yaml": head + "- name: B\n  configuration: {needed: x}\n- name: C\n- name: A\n  configuration: {needed: x}\n"},
 			enabled:  []string{"A"},
-			warnings: []string{"c.yaml: the entry for B has no effect, because the plugin is not enabled: add it to --enable-admission-plugins", "c.yaml: the entry for C has no effect, because the plugin is not enabled: add it to --enable-admission-plugins"},
+			warnings: []string{"c.yaml: the entry for B has no effect, because the plugin is not enabled, see --enable-admission-plugins", "c.yaml: the entry for C has no effect, because the plugin is not enabled, see --enable-admission-plugins"},
 			plugins:  []string{"A", "B"},
 		},
 		"entries without a configuration": {
-			files: map[string]string{"c.yaml": head + "- name: C\n- name: A\n"},
-			want:  []string{"c.yaml:5: plugin A: needed: it is needed"},
+			files:   map[string]string{"c.yaml": head + "- name: C\n  configuration: {a: 1}\n- name: A\n"},
+			want:    []string{"c.yaml:5: plugin C: a: unknown field", "c.yaml:6: plugin A: needed: it is needed"},
+			plugins: []string{"C"},
+		},
+		"an entry without a configuration of a plugin that is not enabled": {
+			files:    map[string]string{"c.yaml": head + "- name: A\n"},
+			enabled:  []string{"C"},
+			warnings: []string{"c.yaml: the entry for A has no effect, because the plugin is not enabled, see --enable-admission-plugins"},
+		},
+		"no entry for a plugin that needs one": {
+			files:   map[string]string{"c.yaml": "# Nothing.\n" + head + "- name: C\n"},
+			enabled: []string{"A", "C"},
+			want:    []string{"c.yaml:2: plugin A: needed: it is needed"},
 		},
 		"a plugin that there is not": {
 			files:   map[string]string{"c.yaml": head + "- name: B\n  configuration: {needed: x}\n- name: ResourceQuota2\n"},
@@ -151,7 +163,7 @@ pluginz: []
 				write(t, filepath.Join(dir, name), text)
 			}
 			if tc.enabled == nil {
-				tc.enabled = families.Names()
+				tc.enabled = slices.DeleteFunc(families.Names(), func(name string) bool { return !strings.Contains(tc.files["c.yaml"], "name: "+name+"\n") })
 			}
 			checked, err := families.CheckConfig(filepath.Join(dir, "c.yaml"), tc.enabled, func() (admit.Deps, error) { return admit.Deps{}, nil })
 			if err != nil {

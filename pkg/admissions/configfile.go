@@ -144,7 +144,7 @@ func (l List) withoutEffect(file string, configs Configs, enabled []string) []st
 
 // notEnabled is the warning about an entry of a plugin that is not enabled. In kube-apiserver the plugin may be on by default.
 func notEnabled(file, plugin string) string {
-	return fmt.Sprintf("%s: the entry for %s has no effect, because the plugin is not enabled: add it to --%s", file, plugin, enableFlag)
+	return fmt.Sprintf("%s: the entry for %s has no effect, because the plugin is not enabled, see --%s", file, plugin, enableFlag)
 }
 
 // locate prepends the file and the line to an error about the configuration. Like in a Mistake, the line is that of the

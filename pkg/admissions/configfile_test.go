@@ -32,7 +32,7 @@ const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfigurati
 
 func TestConfigs(t *testing.T) {
 	notEnabled := func(plugin string) string {
-		return "c.yaml: the entry for " + plugin + " has no effect, because the plugin is not enabled: add it to --enable-admission-plugins"
+		return "c.yaml: the entry for " + plugin + " has no effect, because the plugin is not enabled, see --enable-admission-plugins"
 	}
 	inline := "- name: AlwaysPullImages\n  configuration: {includeEphemeralContainers: true}\n"
 	for name, tc := range map[string]struct {
@@ -76,22 +76,22 @@ func TestConfigs(t *testing.T) {
 			warnings: []string{"c.yaml: the entry for ValidatingAdmissionWebhook has no effect, it is not in Postern"},
 		},
 		"the old form of ImagePolicyWebhook": {
-			files: map[string]string{"c.yaml": "imagePolicy: {allowTTL: 50}"},
+			files:    map[string]string{"c.yaml": "imagePolicy: {allowTTL: 50}"},
 			warnings: []string{notEnabled("ImagePolicyWebhook")},
-			want:  map[string]string{"ImagePolicyWebhook": "imagePolicy: {allowTTL: 50}"},
+			want:     map[string]string{"ImagePolicyWebhook": "imagePolicy: {allowTTL: 50}"},
 		},
 		"the old form of PodNodeSelector": {
-			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
+			files:    map[string]string{"c.yaml": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
 			warnings: []string{notEnabled("PodNodeSelector")},
-			want:  map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
+			want:     map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"},
 		},
 		"the old form without a value": {
-			files: map[string]string{"c.yaml": "podNodeSelectorPluginConfig:\n"},
+			files:    map[string]string{"c.yaml": "podNodeSelectorPluginConfig:\n"},
 			warnings: []string{notEnabled("PodNodeSelector")},
-			want:  map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig:\n"},
+			want:     map[string]string{"PodNodeSelector": "podNodeSelectorPluginConfig:\n"},
 		},
 		"the old form of both": {
-			files: map[string]string{"c.yaml": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}"},
+			files:    map[string]string{"c.yaml": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}"},
 			warnings: []string{notEnabled("ImagePolicyWebhook"), notEnabled("PodNodeSelector")},
 			want: map[string]string{
 				"ImagePolicyWebhook": "{imagePolicy: {}, podNodeSelectorPluginConfig: {}}",

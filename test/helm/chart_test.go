@@ -193,7 +193,9 @@ func TestConfiguration(t *testing.T) {
 	if err := os.WriteFile(path, []byte(m.Data["admission.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errs := postern(t, "check-config", path); code != 0 {
+	// The chart and the program agree about what is enabled.
+	enable := slices.DeleteFunc(arguments(t, texts), func(arg string) bool { return !strings.HasPrefix(arg, "--enable-admission-plugins=") })
+	if code, out, errs := postern(t, append([]string{"check-config", path}, enable...)...); code != 0 || errs != "" {
 		t.Errorf("postern check-config: exit code %d: %s%s\n%s", code, out, errs, m.Data["admission.yaml"])
 	}
 	sum := func(texts map[string]string) string {
@@ -212,24 +214,26 @@ func TestConfiguration(t *testing.T) {
 // TestMistakes checks that the schema names the value that is wrong.
 func TestMistakes(t *testing.T) {
 	for want, v := range map[string]values{
-		"replica":               {"replica": 3},
-		"plugins/0":             {"plugins": []any{"AlwaysPullImages,PodSecurity"}},
-		"configuration":         {"configuration": values{"PodNodeSelector": "a=b"}},
-		"allowNoPlugins":        {"allowNoPlugins": "yes"},
-		"extraVolumes":          {"extraVolumes": []any{values{"secret": values{}}}},
-		"mountPath":             {"extraVolumeMounts": []any{values{"name": "a"}}},
-		"extraEnv":              {"extraEnv": []any{values{"value": "a"}}},
-		"program":               {"program": values{"plugins": []any{values{"nam": "A"}}}},
-		"failurePolicy":         {"failurePolicy": "fail"},
-		"webhookTimeoutSeconds": {"webhookTimeoutSeconds": 31},
-		"securePort":            {"securePort": "8443"},
-		"repo":                  {"image": values{"repo": "x"}},
-		"extraArgs":             {"extraArgs": []any{"v=2"}},
-		"exemptNamespaces":      {"exemptNamespaces": []any{"Kube-System"}},
-		"certmanager":           {"certificates": values{"certmanager": values{}}},
-		"uninstallJob":          {"uninstallJob": false},
-		"featureGates":          {"featureGates": values{"A": "true"}},
-		"postern.dev/canary":    {"podLabels": values{"postern.dev/canary": "false"}},
+		"replica":                {"replica": 3},
+		"plugins/0":              {"plugins": []any{"AlwaysPullImages,PodSecurity"}},
+		"configuration":          {"configuration": values{"PodNodeSelector": "a=b"}},
+		"allowNoPlugins":         {"allowNoPlugins": "yes"},
+		"extraVolumes":           {"extraVolumes": []any{values{"secret": values{}}}},
+		"mountPath":              {"extraVolumeMounts": []any{values{"name": "a"}}},
+		"extraEnv":               {"extraEnv": []any{values{"value": "a"}}},
+		"nam":                    {"program": values{"configurations": []any{"a"}, "plugins": []any{values{"nam": "A"}}}},
+		"program/configurations": {"program": values{"configurations": []any{}, "plugins": []any{}}},
+		"resourceNames":          {"program": values{"configurations": []any{"a"}, "plugins": []any{values{"name": "A", "rules": []any{values{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"get"}, "resourceNames": []any{"a"}}}}}}},
+		"failurePolicy":          {"failurePolicy": "fail"},
+		"webhookTimeoutSeconds":  {"webhookTimeoutSeconds": 31},
+		"securePort":             {"securePort": "8443"},
+		"repo":                   {"image": values{"repo": "x"}},
+		"extraArgs":              {"extraArgs": []any{"v=2"}},
+		"exemptNamespaces":       {"exemptNamespaces": []any{"Kube-System"}},
+		"certmanager":            {"certificates": values{"certmanager": values{}}},
+		"uninstallJob":           {"uninstallJob": false},
+		"featureGates":           {"featureGates": values{"A": "true"}},
+		"postern.dev/canary":     {"podLabels": values{"postern.dev/canary": "false"}},
 	} {
 		if _, err := render(load(t), namespace, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Got the error %v for %v, want one that names %s", err, v, want)
@@ -280,6 +284,7 @@ func TestMistakesInSeveralValues(t *testing.T) {
 		"a configuration is missing":  {values{"plugins": []any{"AlwaysPullImages", "ImagePolicyWebhook"}}, "plugins: ImagePolicyWebhook needs a configuration: set configuration.ImagePolicyWebhook"},
 		"none is needed if disabled":  {values{"disabledPlugins": []any{"ImagePolicyWebhook"}}, ""},
 		"configuration is null":       {values{"configuration": nil}, ""},
+		"program is null":             {values{"program": nil}, ""},
 		"no plugin":                   {values{"plugins": []any{}}, "plugins: no plugin is enabled: add one, or set allowNoPlugins"},
 		"plugins is null":             {values{"plugins": nil}, "plugins: no plugin is enabled"},
 		"no plugin, as it is said":    {values{"plugins": []any{}, "allowNoPlugins": true}, ""},
@@ -287,6 +292,7 @@ func TestMistakesInSeveralValues(t *testing.T) {
 		"a volume of the chart":       {values{"extraVolumes": []any{values{"name": "configuration", "emptyDir": values{}}}}, "extraVolumes: the name configuration is taken by the chart"},
 		"a path of the chart":         {values{"extraVolumeMounts": []any{values{"name": "a", "mountPath": "/etc/postern/"}}}, "extraVolumeMounts: the path /etc/postern/ is taken by the chart"},
 		"a path below it":             {values{"extraVolumeMounts": []any{values{"name": "a", "mountPath": "/etc/postern-tls/hub"}}}, "extraVolumeMounts: the path /etc/postern-tls/hub is taken by the chart"},
+		"a parent of both":            {values{"extraVolumeMounts": []any{values{"name": "a", "mountPath": "/etc"}}}, "extraVolumeMounts: the path /etc is taken by the chart"},
 		"a path beside it":            {values{"extraVolumeMounts": []any{values{"name": "a", "mountPath": "/etc/postern-hub"}}}, ""},
 		"a variable of the chart":     {values{"extraEnv": []any{values{"name": "POD_NAME", "value": "a"}}}, "extraEnv: the variable POD_NAME is set by the chart"},
 		"two sources of certificates": {values{"certificates": values{"secretName": "x", "certManager": values{"enabled": true}}}, "certificates: set either secretName or certManager.enabled, not both"},
@@ -339,7 +345,7 @@ func TestExtraArgumentsOfValues(t *testing.T) {
 	}
 	for flag := range flags {
 		_, err := render(load(t), namespace, values{"extraArgs": []any{flag + "=x"}})
-		if refused := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by "); refused != rendered[flag] || !refused && err != nil {
+		if refused := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by "); refused != (rendered[flag] || flag == "--admission-control") || !refused && err != nil {
 			t.Errorf("%s in extraArgs: got the error %v, the Deployment sets it: %t", flag, err, rendered[flag])
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,6 +125,34 @@ func checkUninstallRole(t *testing.T, text, suffix string, configurations ...str
 		if !slices.Contains(may, name+suffix) {
 			t.Errorf("The Job may delete %q, want also %s", may, name+suffix)
 		}
+	}
+}
+
+// TestReplacedProgram replaces a program with Postern. Its replicas remove the configurations that the program has registered.
+func TestReplacedProgram(t *testing.T) {
+	for ns, suffix := range map[string]string{namespace: "", "elsewhere": "-elsewhere"} {
+		var cluster stored
+		upgrade := func(v values) map[string]string {
+			texts, err := renderOn(load(t), ns, v, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
+				return engine.RenderWithClientProvider(c, v, &cluster)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return texts
+		}
+		cluster.apply(t, upgrade(valuesOf(t, programs()["beside Postern's"], values{}))["rbac.yaml"])
+		texts := upgrade(values{})
+		names := rolesOf(t, texts["rbac.yaml"])["ClusterRole/postern"+suffix][1].ResourceNames
+		for _, name := range []string{"cost-center" + suffix, "postern-acme" + suffix, "postern-pods" + suffix} {
+			if !slices.Contains(names, name) {
+				t.Errorf("The role names %q, want also %s", names, name)
+			}
+		}
+		if once := slices.Compact(slices.Sorted(slices.Values(names))); len(once) != len(names) {
+			t.Errorf("The role names %q, some of them twice", names)
+		}
+		checkUninstallRole(t, texts["uninstall.yaml"], suffix, "cost-center", "postern-acme", "postern-pods")
 	}
 }
 

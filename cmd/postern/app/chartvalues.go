@@ -13,8 +13,9 @@ import (
 type chartProgram struct {
 	// Configurations are the names of the webhook configurations, for the roles of the process and of the uninstallation.
 	Configurations []string `json:"configurations"`
-	// Services is true if the program has services without plugins, so that it serves also if no plugin is enabled.
-	Services bool          `json:"services,omitempty"`
+	// Services is true if the program has services without plugins, so that it serves also if no plugin is enabled. It is
+	// written also if it is false, because Helm merges the values with those of an earlier program.
+	Services bool          `json:"services"`
 	Plugins  []chartPlugin `json:"plugins"`
 }
 

@@ -16,10 +16,10 @@ func (p Program) newCheckConfig() (*cobra.Command, error) {
 		Short: "Check an AdmissionConfiguration, and report every mistake",
 		Long: "Check the file of --admission-control-config-file, and the files that its entries name. Every mistake is reported " +
 			"with its file, line and field, on the standard error. No cluster is needed.\n\n" +
-			"The configuration of every plugin that has an entry is checked, whether it will be enabled or not, as it is checked " +
-			"when Postern starts. Relative paths in the file begin at the folder of the file. Settings that have no effect are " +
-			"warnings. They depend on the flags that enable plugins, and on the flags of plugins: give those of the process. The exit code is 0 " +
-			"if there is no mistake, and 2 otherwise.",
+			"Every configuration is checked, whether its plugin is enabled or not, and so is every enabled plugin without one, as it is " +
+			"checked when Postern starts. Relative paths in the file begin at the folder of the file. Entries of plugins that are not " +
+			"enabled, and settings that have no effect, are warnings. Give the flags that enable plugins and the flags of plugins the " +
+			"values that they have in the process. The exit code is 0 if there is no mistake, and 2 otherwise.",
 		Example: "  postern check-config --enable-admission-plugins=PodSecurity admission.yaml",
 		Args:    oneFile,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

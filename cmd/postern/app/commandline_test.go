@@ -57,16 +57,16 @@ func TestCheckConfig(t *testing.T) {
 				"- name: PodNodeSelector\n",
 			args:   []string{"--enable-admission-plugins=AlwaysPullImages", "--default-not-ready-toleration-seconds=30", "FILE"},
 			stdout: "FILE: no mistake. Configured plugins: PodSecurity.\n",
-			stderr: "warning: FILE: the entry for PodSecurity has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n" +
-				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n" +
+			stderr: "warning: FILE: the entry for PodSecurity has no effect, because the plugin is not enabled, see --enable-admission-plugins\n" +
+				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled, see --enable-admission-plugins\n" +
 				"warning: --default-not-ready-toleration-seconds has no effect: DefaultTolerationSeconds is not enabled\n",
 		},
 		"plugins that are on by default beside an API server without them": {
 			config: head + "- name: ServiceAccount\n- name: PodNodeSelector\n",
 			args:   []string{"--api-server-plugins=none", "--disable-admission-plugins=ServiceAccount", "FILE"},
 			stdout: "FILE: no mistake. Configured plugins: none.\n",
-			stderr: "warning: FILE: the entry for ServiceAccount has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n" +
-				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n",
+			stderr: "warning: FILE: the entry for ServiceAccount has no effect, because the plugin is not enabled, see --enable-admission-plugins\n" +
+				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled, see --enable-admission-plugins\n",
 		},
 		"an entry without the configuration that the plugin needs": {
 			config: head + "- name: AlwaysPullImages\n- name: ImagePolicyWebhook\n",
@@ -90,7 +90,7 @@ func TestCheckConfig(t *testing.T) {
 		"the oldest form without a value": {
 			config: "podNodeSelectorPluginConfig:\n",
 			stdout: "FILE: no mistake. Configured plugins: PodNodeSelector.\n",
-			stderr: "warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled: add it to --enable-admission-plugins\n",
+			stderr: "warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled, see --enable-admission-plugins\n",
 		},
 		"several mistakes of several plugins": {
 			config: head + `- name: EventRateLimit
@@ -374,7 +374,7 @@ func TestCompletions(t *testing.T) {
 		"check-config ":                    {"yaml", "yml", "json"},
 		"check-config a.yaml ":             {},
 		"check-config --admission-control " + strings.Join(admissions.Families().Names(), ",") + ",": {},
-		"--cert-dir ":                      {},
+		"--cert-dir ": {},
 		"--api-server-plugins " + strings.Join(admissions.Families().Names(), ",") + ",": {},
 	} {
 		args := append([]string{"__completeNoDesc"}, strings.Split(words, " ")...)

@@ -22,7 +22,7 @@ func (p Program) newOffline(fs *pflag.FlagSet) (offline, error) {
 }
 
 // process returns a process whose clients have no API server. The constructors of plugins do not call one. The API server
-// runs no plugins, unless the command has the flags that enable plugins.
+// runs no plugins, unless the command has --api-server-plugins, whose default is that of the process.
 func (o offline) process() (*process, error) {
 	cluster, err := newClients(&rest.Config{Host: "https://no-cluster.invalid"})
 	if err != nil {

@@ -55,7 +55,7 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric " +
 			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first " +
 			"request. On a cluster with several API servers, only one of them is asked.\n\n" +
-			"--output=helm prints values for the Helm chart of Postern, which has a program with other plugins then.",
+			"--output=helm prints the values with which the Helm chart of Postern installs this program.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -115,7 +115,7 @@ func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
 			}
 			row := pluginRow{
 				Name: p.Name, Family: f.Name, Phases: phases, OnByDefault: admissions.OnByDefault(p.Name),
-				Configurable: p.Configurable, NeedsConfiguration: err != nil,
+				Configurable: p.Configurable, NeedsConfiguration: err != nil && p.Configurable,
 			}
 			if row.Watches, err = process.watched(ctx); err != nil {
 				return nil, fmt.Errorf("plugin %s: %w", p.Name, err)

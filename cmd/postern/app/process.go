@@ -67,7 +67,8 @@ func (o *options) newProcess(c *cluster) *process {
 	}
 }
 
-// noPlugins is the error for a flag such as --enable-admission-plugins=$PLUGINS with an unset variable.
+// noPlugins is the error if no plugin is enabled. That is most often a mistake, such as --enable-admission-plugins=$PLUGINS with an
+// unset variable, and the process would remove all webhooks.
 const noPlugins = "no plugin is enabled, so that the webhooks of an earlier run would be removed: name plugins in --enable-admission-plugins, or give --allow-no-plugins"
 
 // prepare builds the parts of the process that need no network.

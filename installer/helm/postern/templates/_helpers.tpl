@@ -27,6 +27,20 @@ postern-tls
 {{- .Values.program | default (.Files.Get "files/program.yaml" | fromYaml).program | toYaml -}}
 {{- end }}
 
+{{/*
+The names of the webhook configurations of the program, and those that the release may delete already: another program may have
+registered them. They are read from the rules of the role, because who may annotate a role may not be allowed to grant a rule.
+*/}}
+{{- define "postern.configurations" -}}
+{{- $suffix := include "postern.suffix" . -}}
+{{- $names := list -}}
+{{- range (include "postern.program" . | fromYaml).configurations }}{{ $names = append $names (printf "%s%s" . $suffix) }}{{ end -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "postern%s" $suffix)).rules -}}
+  {{- if has "validatingwebhookconfigurations" .resources }}{{ $names = concat $names (.resourceNames | default list) }}{{ end -}}
+{{- end -}}
+{{ $names | uniq | toJson }}
+{{- end }}
+
 {{/* The enabled plugins, by the rules of --enable-admission-plugins, --disable-admission-plugins and --api-server-plugins. */}}
 {{- define "postern.enabled" -}}
 {{- $enabled := list -}}
@@ -46,7 +60,7 @@ apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:
 {{- range $name, $configuration := .Values.configuration }}
-  - name: {{ $name }}
+  - name: {{ $name | quote }}
     configuration:
 {{ $configuration | toYaml | indent 6 }}
 {{- end }}
@@ -69,7 +83,8 @@ capabilities:
 
 {{/*
 Refuses mistakes in more than one value, for which the schema has no clear message. It renders nothing. Every flag that the
-Deployment has from a value is here, because the chart reads the values, and not the arguments, for its roles, ports and files.
+Deployment has from a value is here, because the chart reads the values, and not the arguments, for its roles, ports and files. So is
+the older flag for the same.
 */}}
 {{- define "postern.validate" -}}
 {{- $mistakes := list -}}
@@ -111,7 +126,7 @@ Deployment has from a value is here, because the chart reads the values, and not
   {{- end -}}
 {{- end -}}
 {{- range .Values.extraVolumeMounts -}}
-  {{- if regexMatch "^/etc/postern(-tls)?(/|$)" (clean .mountPath) -}}
+  {{- if regexMatch "^/(etc(/postern(-tls)?(/.*)?)?)?$" (clean .mountPath) -}}
     {{- $mistakes = append $mistakes (printf "extraVolumeMounts: the path %s is taken by the chart" .mountPath) -}}
   {{- end -}}
 {{- end -}}
@@ -133,6 +148,7 @@ Deployment has from a value is here, because the chart reads the values, and not
 {{- $flags := dict
   "--enable-admission-plugins" "the value plugins"
   "--disable-admission-plugins" "the value disabledPlugins"
+  "--admission-control" "the value plugins"
   "--allow-no-plugins" "the value allowNoPlugins"
   "--api-server-plugins" "the value apiServerPlugins"
   "--admission-control-config-file" "the value configuration"
