@@ -142,7 +142,7 @@ func (c Config) document(whole *document, plugin string) *document {
 	case whole.tree == nil:
 		return &document{file: c.file, plugin: plugin}
 	case c.Data == nil:
-		return &document{file: c.file, plugin: plugin, line: whole.tree.Find(c.prefix).Line}
+		return &document{file: c.file, plugin: plugin, line: cmp.Or(whole.tree.Find(c.prefix).Line, whole.tree.Line())}
 	}
 	tree, _ := whole.tree.Sub(c.prefix)
 	return &document{file: c.file, plugin: plugin, tree: tree}
