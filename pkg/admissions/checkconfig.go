@@ -14,7 +14,7 @@ import (
 
 // Mistake is one mistake in a configuration file.
 type Mistake struct {
-	// File is the path of the file with the mistake.
+	// File is the path of the file with the mistake. It is "" if an enabled plugin has no entry in any file.
 	File string
 	// Line is the line of the field or, if the field is missing, of its closest parent. It is 1 if there is neither.
 	Line int
@@ -29,7 +29,9 @@ type Mistake struct {
 
 func (m Mistake) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s:%d: ", m.File, m.Line)
+	if m.File != "" {
+		fmt.Fprintf(&out, "%s:%d: ", m.File, m.Line)
+	}
 	if m.Plugin != "" {
 		fmt.Fprintf(&out, "plugin %s: ", m.Plugin)
 	}
@@ -82,7 +84,6 @@ func (l List) CheckConfig(file string, enabled []string, deps func() (admit.Deps
 		case !isEnabled || !intact:
 			continue
 		}
-		config.file = cmp.Or(config.file, file)
 		mistakes := len(c.result.Mistakes)
 		c.examine(config.document(whole, name), config.Data, func(data []byte) error { return c.start(name, data) })
 		if len(c.result.Mistakes) == mistakes && isEnabled {
@@ -142,7 +143,7 @@ func (c Config) document(whole *document, plugin string) *document {
 	case whole.tree == nil:
 		return &document{file: c.file, plugin: plugin}
 	case c.Data == nil:
-		return &document{file: c.file, plugin: plugin, line: cmp.Or(whole.tree.Find(c.prefix).Line, whole.tree.Line())}
+		return &document{file: c.file, plugin: plugin, line: whole.tree.Find(c.prefix).Line}
 	}
 	tree, _ := whole.tree.Sub(c.prefix)
 	return &document{file: c.file, plugin: plugin, tree: tree}

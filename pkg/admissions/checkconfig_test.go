@@ -76,9 +76,9 @@ func TestCheckConfigFindsAll(t *testing.T) {
 			warnings: []string{"c.yaml: the entry for A has no effect, because the plugin is not enabled, see --enable-admission-plugins"},
 		},
 		"no entry for a plugin that needs one": {
-			files:   map[string]string{"c.yaml": "# Nothing.\n" + head + "- name: C\n"},
+			files:   map[string]string{"c.yaml": head + "- name: C\n"},
 			enabled: []string{"A", "C"},
-			want:    []string{"c.yaml:2: plugin A: needed: it is needed"},
+			want:    []string{"plugin A: needed: it is needed"},
 		},
 		"a plugin that there is not": {
 			files:   map[string]string{"c.yaml": head + "- name: B\n  configuration: {needed: x}\n- name: ResourceQuota2\n"},

@@ -142,12 +142,17 @@ func TestReplacedProgram(t *testing.T) {
 			return texts
 		}
 		cluster.apply(t, upgrade(valuesOf(t, programs()["beside Postern's"], values{}))["rbac.yaml"])
+		// Whoever may get a configuration of somebody else can add this rule to the role. It must not become a right to delete.
+		cluster.addRule(map[string]any{"apiGroups": []any{"admissionregistration.k8s.io"}, "resources": []any{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}, "resourceNames": []any{"foreign"}, "verbs": []any{"get"}})
 		texts := upgrade(values{})
 		names := rolesOf(t, texts["rbac.yaml"])["ClusterRole/postern"+suffix][1].ResourceNames
 		for _, name := range []string{"cost-center" + suffix, "postern-acme" + suffix, "postern-pods" + suffix} {
 			if !slices.Contains(names, name) {
 				t.Errorf("The role names %q, want also %s", names, name)
 			}
+		}
+		if slices.Contains(names, "foreign") || strings.Contains(texts["uninstall.yaml"], "foreign") {
+			t.Errorf("The role names %q, and not only what the release could delete", names)
 		}
 		if once := slices.Compact(slices.Sorted(slices.Values(names))); len(once) != len(names) {
 			t.Errorf("The role names %q, some of them twice", names)

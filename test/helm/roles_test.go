@@ -179,6 +179,14 @@ func (s *stored) annotate(plugins string) {
 	}
 }
 
+// addRule adds a rule to each role.
+func (s *stored) addRule(rule map[string]any) {
+	for _, o := range *s {
+		role := o.(*unstructured.Unstructured).Object
+		role["rules"] = append(role["rules"].([]any), rule)
+	}
+}
+
 // GetClientFor implements engine.ClientProvider.
 func (s *stored) GetClientFor(_, kind string) (dynamic.NamespaceableResourceInterface, bool, error) {
 	if kind != "ClusterRole" {

@@ -73,6 +73,11 @@ func TestCheckConfig(t *testing.T) {
 			args:   []string{"--enable-admission-plugins=AlwaysPullImages,ImagePolicyWebhook", "FILE"},
 			code:   2, stderr: "FILE:5: plugin ImagePolicyWebhook: it needs a configuration with the address of its backend, such as imagePolicy: {kubeConfigFile: /path/to/kubeconfig}\npostern: FILE: 1 mistake\n",
 		},
+		"an enabled plugin without the entry that it needs": {
+			config: head + "- name: AlwaysPullImages\n",
+			args:   []string{"--enable-admission-plugins=AlwaysPullImages,ImagePolicyWebhook", "FILE"},
+			code:   2, stderr: "plugin ImagePolicyWebhook: it needs a configuration with the address of its backend, such as imagePolicy: {kubeConfigFile: /path/to/kubeconfig}\npostern: FILE: 1 mistake\n",
+		},
 		"an unknown plugin in a flag": {
 			args: []string{"--enable-admission-plugins=PodSecurty", "FILE"},
 			code: 2, stderr: "postern: --enable-admission-plugins: there is no plugin \"PodSecurty\", did you mean PodSecurity?\n",

@@ -60,13 +60,24 @@ func (c *cluster) custom(t *testing.T) {
 		}
 		return ""
 	})
-	c.sh(t, "kubectl -n blue create service clusterip web --tcp=80")
+	// The API server calls a webhook a moment after it is registered.
+	const web, balancer = "create service clusterip web --tcp=80", "create service loadbalancer balancer --tcp=80"
+	for line, want := range map[string]string{
+		"kubectl -n blue " + web + " -o yaml": "team: blue", "kubectl -n teamless " + web: "the label team is missing", "kubectl -n blue " + balancer: "needs the label cost-center",
+	} {
+		c.eventually(t, want, func() string {
+			if out, _ := c.shell.Run(t.Context(), line+" --dry-run=server"); !strings.Contains(out, want) {
+				return "got " + out
+			}
+			return ""
+		})
+	}
+	c.sh(t, "kubectl -n blue "+web)
 	if got := c.sh(t, "kubectl -n blue get service web -o jsonpath='{.metadata.labels.team}'"); got != "blue" {
 		t.Errorf("The Service has the label team=%s, want that of its namespace, blue", got)
 	}
-	c.refused(t, "kubectl -n teamless create service clusterip web --tcp=80", "the label team is missing")
-	const balancer = "kubectl -n blue create service loadbalancer balancer --tcp=80"
-	c.refused(t, balancer, "a load balancer needs the label cost-center")
-	c.sh(t, balancer+" --dry-run=client -o yaml | kubectl label --local -f - cost-center=42 -o yaml | kubectl create -f -")
+	c.refused(t, "kubectl -n teamless "+web, "the label team is missing")
+	c.refused(t, "kubectl -n blue "+balancer, "a load balancer needs the label cost-center")
+	c.sh(t, "kubectl -n blue "+balancer+" --dry-run=client -o yaml | kubectl label --local -f - cost-center=42 -o yaml | kubectl create -f -")
 	c.sh(t, "kubectl -n blue delete service web balancer")
 }

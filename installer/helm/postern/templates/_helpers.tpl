@@ -29,14 +29,17 @@ postern-tls
 
 {{/*
 The names of the webhook configurations of the program, and those that the release may delete already: another program may have
-registered them. They are read from the rules of the role, because who may annotate a role may not be allowed to grant a rule.
+registered them. They are read from the rule of the role that allows just this: who may annotate a role, or add another rule to it,
+may not be allowed to grant it.
 */}}
 {{- define "postern.configurations" -}}
 {{- $suffix := include "postern.suffix" . -}}
 {{- $names := list -}}
 {{- range (include "postern.program" . | fromYaml).configurations }}{{ $names = append $names (printf "%s%s" . $suffix) }}{{ end -}}
-{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "postern%s" $suffix)).rules -}}
-  {{- if has "validatingwebhookconfigurations" .resources }}{{ $names = concat $names (.resourceNames | default list) }}{{ end -}}
+{{- range $rule := (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "postern%s" $suffix)).rules -}}
+  {{- $held := and (has "admissionregistration.k8s.io" $rule.apiGroups) (has "mutatingwebhookconfigurations" $rule.resources) (has "validatingwebhookconfigurations" $rule.resources) -}}
+  {{- range list "get" "create" "patch" "delete" }}{{ $held = and $held (has . $rule.verbs) }}{{ end -}}
+  {{- if $held }}{{ $names = concat $names ($rule.resourceNames | default list) }}{{ end -}}
 {{- end -}}
 {{ $names | uniq | toJson }}
 {{- end }}
