@@ -112,10 +112,10 @@ func (c Config) entries(l List, plugins []apiserverv1.AdmissionPluginConfigurati
 			}
 			continue
 		}
-		configs[p.Name] = Config{file: c.file, prefix: at + ".configuration", text: c.text}
+		config := Config{file: c.file, prefix: at + ".configuration", text: c.text}
 		switch {
 		case p.Configuration != nil:
-			configs[p.Name] = Config{Data: p.Configuration.Raw, file: c.file, prefix: at + ".configuration", text: c.text}
+			config.Data = p.Configuration.Raw
 		case p.Path != "":
 			path := p.Path
 			if !filepath.IsAbs(path) {
@@ -125,8 +125,9 @@ func (c Config) entries(l List, plugins []apiserverv1.AdmissionPluginConfigurati
 			if err != nil {
 				return nil, nil, c.locate(admit.InvalidField(at+".path", "%w", err))
 			}
-			configs[p.Name] = Config{Data: data, file: path, text: data}
+			config = Config{Data: data, file: path, text: data}
 		}
+		configs[p.Name] = config
 	}
 	return configs, warnings, nil
 }

@@ -37,6 +37,7 @@ func variants(t *testing.T) map[string]values {
 	t.Helper()
 	every := configured(admissions.Families().Names()...)
 	every["configuration"].(values)["AlwaysDeny"] = values{"namespaces": []any{"frozen"}}
+	every["configuration"].(values)["PodNodeSelector"] = values{"podNodeSelectorPluginConfig": values{"clusterDefaultNodeSelector": "a=b"}}
 	out := map[string]values{
 		"default": {},
 		"all": {
@@ -221,7 +222,7 @@ func TestMistakes(t *testing.T) {
 		"extraVolumes":           {"extraVolumes": []any{values{"secret": values{}}}},
 		"mountPath":              {"extraVolumeMounts": []any{values{"name": "a"}}},
 		"extraEnv":               {"extraEnv": []any{values{"value": "a"}}},
-		"nam":                    {"program": values{"configurations": []any{"a"}, "plugins": []any{values{"nam": "A"}}}},
+		"'nam'":                  {"program": values{"configurations": []any{"a"}, "plugins": []any{values{"nam": "A"}}}},
 		"program/configurations": {"program": values{"configurations": []any{}, "plugins": []any{}}},
 		"resourceNames":          {"program": values{"configurations": []any{"a"}, "plugins": []any{values{"name": "A", "rules": []any{values{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"get"}, "resourceNames": []any{"a"}}}}}}},
 		"failurePolicy":          {"failurePolicy": "fail"},

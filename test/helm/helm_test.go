@@ -93,10 +93,23 @@ func documents(t *testing.T, text string) [][]byte {
 	}
 }
 
+// builtIn is Postern, without plugins of somebody else.
+func builtIn() app.Program { return app.Program{Families: admissions.Families()} }
+
 // postern runs a command of Postern, and returns its exit code and its output.
 func postern(t *testing.T, args ...string) (int, string, string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code := app.Program{Families: admissions.Families()}.Run(t.Context(), args, &out, &errs)
+	code := builtIn().Run(t.Context(), args, &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// run runs a command of a program, which must succeed, and returns its output.
+func run(t *testing.T, p app.Program, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := p.Run(t.Context(), args, &out, &errs); code != 0 {
+		t.Fatalf("%q: exit code %d: %s", args, code, errs.String())
+	}
+	return out.String()
 }

@@ -1,7 +1,6 @@
 package helm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -9,9 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,16 +47,6 @@ func costCenter(admit.Deps) (router.AdmissionService, error) {
 		Validate:         func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return nil },
 		ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "cost-center"}},
 	}, nil
-}
-
-// run runs a command of a program, and returns its output.
-func run(t *testing.T, p app.Program, args ...string) string {
-	t.Helper()
-	var out, errs bytes.Buffer
-	if code := p.Run(t.Context(), args, &out, &errs); code != 0 {
-		t.Fatalf("%q: exit code %d: %s", args, code, errs.String())
-	}
-	return out.String()
 }
 
 // valuesOf returns the values that a program prints for the chart, with others.
@@ -132,19 +119,10 @@ func checkUninstallRole(t *testing.T, text, suffix string, configurations ...str
 func TestReplacedProgram(t *testing.T) {
 	for ns, suffix := range map[string]string{namespace: "", "elsewhere": "-elsewhere"} {
 		var cluster stored
-		upgrade := func(v values) map[string]string {
-			texts, err := renderOn(load(t), ns, v, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
-				return engine.RenderWithClientProvider(c, v, &cluster)
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return texts
-		}
-		cluster.apply(t, upgrade(valuesOf(t, programs()["beside Postern's"], values{}))["rbac.yaml"])
+		cluster.apply(t, cluster.render(t, ns, valuesOf(t, programs()["beside Postern's"], values{}))["rbac.yaml"])
 		// Whoever may get a configuration of somebody else can add this rule to the role. It must not become a right to delete.
 		cluster.addRule(map[string]any{"apiGroups": []any{"admissionregistration.k8s.io"}, "resources": []any{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}, "resourceNames": []any{"foreign"}, "verbs": []any{"get"}})
-		texts := upgrade(values{})
+		texts := cluster.render(t, ns, values{})
 		names := rolesOf(t, texts["rbac.yaml"])["ClusterRole/postern"+suffix][1].ResourceNames
 		for _, name := range []string{"cost-center" + suffix, "postern-acme" + suffix, "postern-pods" + suffix} {
 			if !slices.Contains(names, name) {

@@ -24,11 +24,7 @@ import (
 // printed returns the output of postern rbac.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
-	code, out, errs := postern(t, append([]string{"rbac"}, args...)...)
-	if code != 0 {
-		t.Fatalf("postern rbac %q: exit code %d: %s", args, code, errs)
-	}
-	return out
+	return run(t, builtIn(), append([]string{"rbac"}, args...)...)
 }
 
 // rolesOf returns the rules of the roles in a text, by kind and name.
@@ -121,12 +117,7 @@ func TestRemovedPluginsKeepTheirRules(t *testing.T) {
 		t.Run(ns, func(t *testing.T) {
 			var cluster stored
 			upgrade := func(plugins ...any) []string {
-				texts, err := renderOn(load(t), ns, values{"plugins": plugins, "allowNoPlugins": true}, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
-					return engine.RenderWithClientProvider(c, v, &cluster)
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				texts := cluster.render(t, ns, values{"plugins": plugins, "allowNoPlugins": true})
 				cluster.apply(t, texts["rbac.yaml"])
 				return flat(t, texts["rbac.yaml"])
 			}
@@ -157,6 +148,18 @@ func TestRemovedPluginsKeepTheirRules(t *testing.T) {
 
 // stored is a cluster with the ClusterRoles of a release.
 type stored []runtime.Object
+
+// render renders the templates of the chart, which look for objects in the cluster.
+func (s *stored) render(t *testing.T, namespace string, v values) map[string]string {
+	t.Helper()
+	texts, err := renderOn(load(t), namespace, v, chartutil.DefaultCapabilities, func(c *chart.Chart, v chartutil.Values) (map[string]string, error) {
+		return engine.RenderWithClientProvider(c, v, s)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
 
 // apply replaces the objects of the cluster.
 func (s *stored) apply(t *testing.T, text string) {
