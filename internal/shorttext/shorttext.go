@@ -10,3 +10,8 @@ func Of(text string, most int) string {
 	}
 	return strings.ToValidUTF8(text[:most], "") + " ..."
 }
+
+// Line is Of with blanks instead of line breaks, for a text that is a part of one line.
+func Line(text string, most int) string {
+	return strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ").Replace(Of(text, most))
+}

@@ -2,30 +2,32 @@
 package sparselog
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// interval is the shortest time between two lines.
+// interval is the time in which one more line is allowed.
 const interval = time.Second
 
-// Limiter allows one line a second. The zero value is ready for use.
+// Limiter allows one line a second, and some lines at once after a pause.
 type Limiter struct {
-	mu         sync.Mutex
-	last       time.Time
-	suppressed int
+	lines      *rate.Limiter
+	suppressed atomic.Int64
+}
+
+// New returns a Limiter that allows at most the given number of lines at once.
+func New(most int) *Limiter {
+	return &Limiter{lines: rate.NewLimiter(rate.Every(interval), most)}
 }
 
 // Allow reports whether a line may be logged now, and the number of lines that were suppressed since the last
 // line.
-func (l *Limiter) Allow() (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if !l.last.IsZero() && now.Sub(l.last) < interval {
-		l.suppressed++
-		return 0, false
+func (l *Limiter) Allow() (suppressed int64, ok bool) {
+	if l.lines.Allow() {
+		return l.suppressed.Swap(0), true
 	}
-	suppressed, l.last, l.suppressed = l.suppressed, now, 0
-	return suppressed, true
+	l.suppressed.Add(1)
+	return 0, false
 }

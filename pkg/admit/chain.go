@@ -3,7 +3,6 @@ package admit
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"github.com/postern-dev/postern/internal/names"
 	"github.com/postern-dev/postern/internal/objects"
 	"github.com/postern-dev/postern/internal/patch"
+	"github.com/postern-dev/postern/internal/shorttext"
+	"github.com/postern-dev/postern/internal/sparselog"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -62,9 +63,9 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 			}
 		}
 		rules := p.rules(h)
-		logged := func() []any { return []any{"plugin", p.Name} }
-		mutating = step{plugin: p, logged: logged, run: h.Mutate, rules: rulesIn(rules, Mutating), namespace: d.Namespace}.addTo(mutating)
-		validating = step{plugin: p, logged: logged, run: h.Validate, rules: rulesIn(rules, Validating), namespace: d.Namespace}.addTo(validating)
+		s := step{plugin: p, logged: func() []any { return []any{"plugin", p.Name} }, denials: sparselog.New(denialLines), namespace: d.Namespace}
+		mutating = s.addTo(mutating, h.Mutate, rulesIn(rules, Mutating))
+		validating = s.addTo(validating, h.Validate, rulesIn(rules, Validating))
 	}
 	if err := cmp.Or(sameVersions(mutating), sameVersions(validating)); err != nil {
 		return s, err
@@ -114,15 +115,18 @@ type step struct {
 	logged func() []any // The values for the logger of the plugin.
 	run    Func
 	rules  []Rule
+	// denials bounds the lines in the log about denials of the plugin in both phases.
+	denials *sparselog.Limiter
 	// namespace is the namespace of Postern.
 	namespace string
 }
 
-// addTo appends the step unless it can never run.
-func (s step) addTo(steps []step) []step {
-	if s.run == nil || len(s.rules) == 0 {
+// addTo appends the step with a func of its plugin, unless it can never run.
+func (s step) addTo(steps []step, run Func, rules []Rule) []step {
+	if run == nil || len(rules) == 0 {
 		return steps
 	}
+	s.run, s.rules = run, rules
 	return append(steps, s)
 }
 
@@ -226,8 +230,35 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 	if c.observe != nil {
 		c.observe(s.plugin.Name, phase, r, end.Sub(start), err)
 	}
-	if d, ok := errors.AsType[*Denial](err); ok {
-		klog.FromContext(lazylog.WithValues(ctx, s.logged)).V(2).Info("Denied", "user", r.UserInfo.Username, "reason", d.Error())
+	switch {
+	case isDenial(err):
+		r.Audit(deniedBy, s.plugin.Name)
+		s.logDenial(ctx, r, err)
+	case err != nil:
+		// A Denial is the plugin's answer, and an error that is none is ours.
+		err = fmt.Errorf("plugin %s: %w", s.plugin.Name, err)
 	}
 	return end, err
+}
+
+const (
+	// deniedBy is the audit annotation with the plugin that denied a request.
+	deniedBy = "plugin"
+	// denialLines is how many lines about denials of a plugin are logged at once.
+	denialLines = 10
+	// maxLoggedUser and maxLoggedReason are the longest texts in such a line, in bytes. Users choose parts of both.
+	maxLoggedUser, maxLoggedReason = 256, 2 << 10
+)
+
+// logDenial tells who denied a request and why. The verbosity 2 shows every denial.
+func (s step) logDenial(ctx context.Context, r *Request, denial error) {
+	log := klog.FromContext(ctx)
+	suppressed, ok := int64(0), log.V(2).Enabled()
+	if !ok {
+		if suppressed, ok = s.denials.Allow(); !ok {
+			return
+		}
+	}
+	log.WithValues(s.logged()...).Info("Denied", "user", shorttext.Line(r.UserInfo.Username, maxLoggedUser),
+		"reason", shorttext.Line(denial.Error(), maxLoggedReason), "suppressed", suppressed)
 }

@@ -109,12 +109,15 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := deny(t, request(create, `{}`, ""), func(*admit.Request) error { return c.err }).Result
-			causes := 0
+			causes, message := 0, c.message
+			if c.code >= 500 {
+				message = "plugin P: " + message
+			}
 			if got.Details != nil {
 				causes = len(got.Details.Causes)
 			}
-			if got.Status != metav1.StatusFailure || got.Code != c.code || got.Reason != c.reason || got.Message != c.message || causes != c.causes {
-				t.Errorf("Got %+v, want a failure with code %d, reason %q, %d causes and the message %q", got, c.code, c.reason, c.causes, c.message)
+			if got.Status != metav1.StatusFailure || got.Code != c.code || got.Reason != c.reason || got.Message != message || causes != c.causes {
+				t.Errorf("Got %+v, want a failure with code %d, reason %q, %d causes and the message %q", got, c.code, c.reason, c.causes, message)
 			}
 		})
 	}
@@ -170,7 +173,11 @@ func TestWarningsAndAnnotations(t *testing.T) {
 			if diff := cmp.Diff(resp.Warnings, []string{"A says 100", "B says 100"}); diff != "" {
 				t.Errorf("Got other warnings (-got +want):\n%s", diff)
 			}
-			if diff := cmp.Diff(resp.AuditAnnotations, map[string]string{"key": "B", "A": "x", "B": "x"}); diff != "" {
+			want := map[string]string{"key": "B", "A": "x", "B": "x"}
+			if no != nil {
+				want["plugin"] = "B"
+			}
+			if diff := cmp.Diff(resp.AuditAnnotations, want); diff != "" {
 				t.Errorf("Got other annotations (-got +want):\n%s", diff)
 			}
 		})

@@ -76,8 +76,9 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		pod     string
 		// equal is true if all replicas are said to run the same plugins.
 		equal bool
-		// without holds the plugins in the annotation. want is a part of the message of a denial.
-		without, want string
+		// without holds the plugins in the annotation. want is a part of the message of a denial. by is the plugin that denied,
+		// if it is not P.
+		without, want, by string
 	}{
 		"its change would do":                   {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, without: "P"},
 		"all are said to run it":                {plugins: []*admit.Plugin{p("P", set("P"), requires("P"))}, pod: bare, equal: true, want: "no label P"},
@@ -102,7 +103,7 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		})}, pod: bare, want: "broken"},
 		"it does not mutate":                      {plugins: []*admit.Plugin{p("P", nil, requires("P")), p("Q", set("P"), nil)}, pod: bare, want: "no label P"},
 		"it does not mutate these requests":       {plugins: []*admit.Plugin{plugin("P", admit.Handler{Mutate: set("P"), Validate: requires("P")}, pods.In(admit.Validating), admit.On("pods", update).In(admit.Mutating))}, pod: bare, want: "no label P"},
-		"others decide about the object as it is": {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", nil, requires("P"))}, pod: bare, want: "no label P"},
+		"others decide about the object as it is": {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", nil, requires("P"))}, pod: bare, want: "no label P", by: "Q"},
 		"another one does not mutate these requests": {
 			plugins: []*admit.Plugin{plugin("O", admit.Handler{Mutate: denies}, admit.On("pods", update)), p("P", set("P"), requires("P"))}, pod: bare, without: "P",
 		},
@@ -132,6 +133,9 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 				t.Errorf("Got %+v, want the denial %q", got, tc.want)
 			}
 			want := map[string]string{}
+			if tc.want != "" && tc.want != "broken" {
+				want["plugin"] = cmp.Or(tc.by, "P")
+			}
 			if tc.without != "" {
 				want["admitted-without-changes-of"] = tc.without
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/lazylog"
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/shorttext"
 )
 
 const (
@@ -115,10 +116,15 @@ func subjectOf(ar *admissionv1.AdmissionRequest) *subject {
 	return &subject{ar.UID, ar.Operation, ar.Resource.Resource, ar.SubResource, ar.Namespace, ar.Name}
 }
 
+// maxLogged is the most bytes of a text of a request in the log, which is that of a name. The sender chooses all of them, and the
+// API server has not checked the name of an object before the mutating phase.
+const maxLogged = 253
+
 func (s *subject) logValues(h *half) []any {
+	short := func(text string) string { return shorttext.Line(text, maxLogged) }
 	return []any{
-		"path", h.service + "/" + h.phase, "uid", s.uid, "operation", s.operation,
-		"resource", s.resource, "subresource", s.subResource, "object", klog.KRef(s.namespace, s.name),
+		"path", h.service + "/" + h.phase, "uid", short(string(s.uid)), "operation", short(string(s.operation)),
+		"resource", short(s.resource), "subresource", short(s.subResource), "object", klog.KRef(short(s.namespace), short(s.name)),
 	}
 }
 

@@ -41,7 +41,7 @@ type Router struct {
 	calls calls
 	// Unauthenticated callers can cause each of these messages as often as they
 	// like, so their rate is limited.
-	rejections, failures, panics sparselog.Limiter
+	rejections, failures, panics *sparselog.Limiter
 	// answers has the memory of earlier answers.
 	answers reuse.Buffers
 }
@@ -50,7 +50,10 @@ type Router struct {
 // service can never work, or if two services have the same path or configuration
 // name.
 func New(services []AdmissionService, m *Metrics, options ...Option) (*Router, error) {
-	r := &Router{halves: map[string]*half{}, metrics: m, turns: newBudget(2)}
+	r := &Router{
+		halves: map[string]*half{}, metrics: m, turns: newBudget(2),
+		rejections: sparselog.New(1), failures: sparselog.New(1), panics: sparselog.New(1),
+	}
 	for _, set := range options {
 		set(r)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/sparselog"
 )
 
 // TestTenantsAreForgotten has requests with calls that take a while, wait, are refused, end while they wait, or outlive their
@@ -81,7 +82,7 @@ func TestExplain(t *testing.T) {
 			a.refused.Store(tc.refused)
 			a.delayed.Store(tc.delayed)
 			a.queued.Store(tc.queued)
-			l := &lease{half: &half{router: &Router{}}, reads: a, isChosen: user}
+			l := &lease{half: &half{router: &Router{failures: sparselog.New(1)}}, reads: a, isChosen: user}
 			l.delayed.Store(tc.delayedBody)
 			ctx, cancel := context.WithCancel(t.Context())
 			if tc.isOver {

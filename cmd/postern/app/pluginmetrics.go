@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -11,11 +12,11 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// observePlugins registers a histogram of the time that plugins take, and returns
-// the func that fills it. The labels are those of
+// observePlugins registers a histogram of the time that plugins take, and a counter of the denials of each enabled plugin. It returns
+// the func that fills both. The labels of the histogram are those of
 // apiserver_admission_controller_admission_duration_seconds in kube-apiserver. The
-// count with rejected="true" is the number of requests that a plugin did not admit.
-func observePlugins(registry metrics.KubeRegistry) func(string, admit.Phase, *admit.Request, time.Duration, error) {
+// count with rejected="true" is the number of requests that a plugin did not admit: denials and failures.
+func observePlugins(registry metrics.KubeRegistry, enabled []string) func(string, admit.Phase, *admit.Request, time.Duration, error) {
 	duration := metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Namespace: "postern", Subsystem: "admission_controller", Name: "admission_duration_seconds",
 		Help:           "Time that an admission plugin took for a request, in seconds, by plugin, type (admit or validate), operation, and whether it rejected.",
@@ -23,9 +24,22 @@ func observePlugins(registry metrics.KubeRegistry) func(string, admit.Phase, *ad
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"name", "type", "operation", "rejected"})
 	registry.MustRegister(duration)
+	denials := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "postern", Name: "denials_total",
+		Help:           "Requests that a plugin denied, by plugin.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"plugin"})
+	registry.MustRegister(denials)
+	for _, plugin := range enabled {
+		// Prometheus counts an increase only between two values, so it would miss the first denial.
+		denials.WithLabelValues(plugin).Add(0)
+	}
 	known := observers{vec: duration, byLabels: map[observed]metrics.ObserverMetric{}}
 	return func(plugin string, phase admit.Phase, r *admit.Request, took time.Duration, err error) {
 		known.of(observed{plugin, phase, r.Operation, err != nil}).Observe(took.Seconds())
+		if _, denied := errors.AsType[*admit.Denial](err); denied {
+			denials.WithLabelValues(plugin).Inc()
+		}
 	}
 }
 

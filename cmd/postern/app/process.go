@@ -179,7 +179,7 @@ func (p *process) deps() admit.Deps {
 		Namespace:         p.deployment.Namespace,
 		Go:                func(f func(context.Context)) { p.background = append(p.background, f) },
 		Metrics:           p.registry,
-		Observe:           observePlugins(p.registry),
+		Observe:           observePlugins(p.registry, p.enabled),
 		Warn:              func(plugin, message string) { p.warnings = append(p.warnings, plugin+": "+message) },
 		Mixed:             p.mixed,
 		Mended:            countMended(p.registry),

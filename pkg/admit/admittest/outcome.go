@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -14,19 +15,24 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
+// deniedBy is the audit annotation with the plugin that denied a request.
+const deniedBy = "plugin"
+
 // Outcome is the outcome of a request after both phases.
 type Outcome struct {
 	// Allowed is true if no phase denied the request. Otherwise Status is the denial.
 	Allowed bool
 	Status  metav1.Status
-	// Warnings and Audit are the combined warnings and audit annotations of both phases. The keys of Audit have no prefix.
+	// Warnings and Audit are the combined warnings and audit annotations of both phases. The keys of Audit have no prefix. The
+	// annotation that names the plugin of a denial is left out.
 	Warnings []string
 	Audit    map[string]string
 	// Object is the JSON of the object after the phases. Changed reports whether it differs from the object of the
 	// request.
 	Object  []byte
 	Changed bool
-	// Failure is the answer to a request that the plugin failed to decide, or nil.
+	// Failure is the answer to a request that the plugin failed to decide, or nil. The name of the plugin before its text is
+	// left out.
 	Failure *HTTPError
 }
 
@@ -67,6 +73,7 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 		return s.Silent(resp, err)
 	}
 	if failure, ok := errors.AsType[*HTTPError](err); ok {
+		failure.Body = strings.TrimPrefix(failure.Body, "plugin "+s.plugin+": ")
 		out.Allowed, out.Failure = false, failure
 		return nil
 	}
@@ -76,6 +83,10 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
 	if !resp.Allowed {
+		if name, ok := out.Audit[deniedBy]; ok && name != s.plugin {
+			return fmt.Errorf("%q in the audit annotation %q, which is for the plugin that denied", name, deniedBy)
+		}
+		delete(out.Audit, deniedBy)
 		out.Allowed = false
 		if resp.Result == nil {
 			return errors.New("a denial without a status")

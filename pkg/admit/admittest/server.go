@@ -33,8 +33,9 @@ type Server struct {
 	// Webhooks are the compiled webhooks of each phase.
 	Webhooks map[string][]*conditions.Webhook
 
-	http *httptest.Server
-	stop context.CancelFunc
+	plugin string
+	http   *httptest.Server
+	stop   context.CancelFunc
 	// violation is the first violation of the contract of admit.Func.
 	violation atomic.Pointer[string]
 }
@@ -54,7 +55,7 @@ func (c *Case) Serve(ctx context.Context, p *admit.Plugin) (*Server, error) {
 }
 
 func (c *Case) serveIn(ctx context.Context, e *Environment, p *admit.Plugin) (*Server, error) {
-	s := &Server{Environment: e}
+	s := &Server{Environment: e, plugin: p.Name}
 	var err error
 	if s.Service, err = c.Service(e, s.guarded(p)); err != nil {
 		return nil, err

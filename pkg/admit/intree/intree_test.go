@@ -91,8 +91,8 @@ func TestErrorsStayAsTheyAre(t *testing.T) {
 	resp := admitting(t, newPod(t, "ns"), func(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
 		return errors.New("cannot say")
 	})
-	if resp.Result.Code != 500 || resp.Result.Message != "cannot say" {
-		t.Errorf("Got %+v, want code 500 and the plugin's words", resp.Result)
+	if resp.Result.Code != 500 || resp.Result.Message != "plugin Stamper: cannot say" {
+		t.Errorf("Got %+v, want code 500 and the plugin's words after its name", resp.Result)
 	}
 }
 

@@ -43,7 +43,7 @@ type Connections struct {
 	Limits
 
 	logger                       klog.Logger
-	refusals, failures, excesses sparselog.Limiter
+	refusals, failures, excesses *sparselog.Limiter
 	// close closes the listener. Both the drain and the server call it.
 	close func() error
 	// known has the addresses of known sources.
@@ -71,6 +71,7 @@ func NewConnections(l net.Listener, limits Limits, logger klog.Logger) *Connecti
 	return &Connections{
 		Listener: l, Limits: limits, logger: logger, close: sync.OnceValue(l.Close),
 		known: cache.NewLRUExpireCache(maxKnown), by: map[string]*source{}, ended: make(chan struct{}),
+		refusals: sparselog.New(1), failures: sparselog.New(1), excesses: sparselog.New(1),
 	}
 }
 
