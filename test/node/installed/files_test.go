@@ -52,10 +52,10 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// blocks returns the blocks of a section of the page, with the addresses of the node in place of the page's.
-func (c *cluster) blocks(t *testing.T, section string) []installed.Block {
+// blocks returns the blocks of a section of a page, with the addresses of the node in place of the page's.
+func (c *cluster) blocks(t *testing.T, page, section string) []installed.Block {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.root, filesDocument))
+	text, err := os.ReadFile(filepath.Join(c.root, page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +76,19 @@ func (c *cluster) blocks(t *testing.T, section string) []installed.Block {
 	return blocks
 }
 
-// example executes a section of the page. A command of the kind console may find the plugin before it decides, so it is repeated
-// until it prints what the page says.
+// example executes a section of the page, in which commands are refused and others are not.
 func (c *cluster) example(t *testing.T, section string) {
 	t.Helper()
-	refused, admitted := 0, 0
-	for _, b := range c.blocks(t, section) {
+	if refused, admitted := c.walk(t, c.blocks(t, filesDocument, section)); refused == 0 || admitted == 0 {
+		t.Errorf("The section has %d commands that are refused and %d that are not, want some of both", refused, admitted)
+	}
+}
+
+// walk executes blocks of a page, and returns how many commands of the kind console are refused and how many are not. Such a command
+// may find the plugin before it decides, so it is repeated until it prints what the page says.
+func (c *cluster) walk(t *testing.T, blocks []installed.Block) (refused, admitted int) {
+	t.Helper()
+	for _, b := range blocks {
 		switch {
 		case b.File != "":
 			c.write(t, b)
@@ -101,9 +108,7 @@ func (c *cluster) example(t *testing.T, section string) {
 			t.Fatalf("The page has a block that nobody executes: %s", b.Text)
 		}
 	}
-	if refused == 0 || admitted == 0 {
-		t.Errorf("The section has %d commands that are refused and %d that are not, want some of both", refused, admitted)
-	}
+	return refused, admitted
 }
 
 func (c *cluster) write(t *testing.T, b installed.Block) {
@@ -119,14 +124,15 @@ var (
 	closedFor = regexp.MustCompile(`closed for [0-9hms.]+ of`)
 )
 
-// prints runs a command, and returns what is wrong with its output.
+// prints runs a command, and returns what is wrong with its output. An ellipsis in the page stands for any text in a line.
 func (c *cluster) prints(t *testing.T, step installed.Step) string {
 	t.Helper()
 	out, err := c.shell.Run(t.Context(), step.Line)
 	plain := func(text string) string {
 		return strings.Join(strings.Fields(closedFor.ReplaceAllString(kubectlWarning.ReplaceAllString(text, ""), "closed for a while of")), " ")
 	}
-	if got, want := plain(out), plain(step.Prints); got != want {
+	got, want := plain(out), plain(step.Prints)
+	if !regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".+") + "$").MatchString(got) {
 		return fmt.Sprintf("it prints\n%s\nwant\n%s", got, want)
 	}
 	if failed := err != nil; failed != strings.HasPrefix(step.Prints, "Error from server") {
@@ -140,7 +146,7 @@ func (c *cluster) missingSecret(t *testing.T) {
 	t.Helper()
 	var values installed.Block
 	var line string
-	for _, b := range c.blocks(t, "ImagePolicyWebhook") {
+	for _, b := range c.blocks(t, filesDocument, "ImagePolicyWebhook") {
 		if b.File != "" {
 			values = b
 		}
