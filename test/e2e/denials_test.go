@@ -2,18 +2,42 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/postern-dev/postern/test/e2e"
 )
+
+// documentedDenial returns the audit event in docs/troubleshooting.md.
+func documentedDenial(t *testing.T, c *e2e.Cluster) e2e.AuditEvent {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Module(), "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks(string(text)) {
+		if b.kind != "json" {
+			continue
+		}
+		var e e2e.AuditEvent
+		if err := json.Unmarshal([]byte(b.text), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	t.Fatal("The document has no audit event")
+	return e2e.AuditEvent{}
+}
 
 // TestDenialNamesThePlugin has two plugins of one family, so that the name of the webhook does not tell which one denied a pod. The
 // audit log, Postern's log at its default verbosity and a metric do.
@@ -21,15 +45,15 @@ func TestDenialNamesThePlugin(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
 	ns := c.Namespace(t)
-	p := c.StartPostern(t, e2e.Options{Plugins: []string{"SecurityContextDeny", "LimitPodHardAntiAffinityTopology"}, Flags: []string{"--v=0"}})
+	p := c.StartPostern(t, e2e.Options{Plugins: []string{"SecurityContextDeny", "PodNodeSelector"}, Flags: []string{"--v=0"}})
 	pods := c.Admin.CoreV1().Pods(ns)
+	selector := []byte(`{"metadata": {"annotations": {"scheduler.alpha.kubernetes.io/node-selector": "team=shop"}}}`)
+	if _, err := c.Admin.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType, selector, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	denied := map[string]func(*corev1.PodSpec){
 		"SecurityContextDeny": func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} },
-		"LimitPodHardAntiAffinityTopology": func(s *corev1.PodSpec) {
-			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
-				{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}},
-			}}}
-		},
+		"PodNodeSelector":     func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"team": "other"} },
 	}
 	for _, change := range denied {
 		e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
@@ -39,9 +63,10 @@ func TestDenialNamesThePlugin(t *testing.T) {
 			return nil
 		})
 	}
-	for _, plugin := range slices.Sorted(maps.Keys(denied)) {
+	names := map[string]string{"SecurityContextDeny": "root", "PodNodeSelector": "web"}
+	for plugin := range denied {
 		before := p.Metric(t, "postern_denials_total", `plugin="`+plugin+`"`)
-		_, err := pods.Create(t.Context(), podWith("of-"+strings.ToLower(plugin), denied[plugin]), metav1.CreateOptions{})
+		_, err := pods.Create(t.Context(), podWith(names[plugin], denied[plugin]), metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) || strings.Contains(err.Error(), plugin) {
 			t.Errorf("Got %v, want a denial with the words of kube-apiserver", err)
 		}
@@ -50,7 +75,7 @@ func TestDenialNamesThePlugin(t *testing.T) {
 		}
 		logged := 0
 		for line := range strings.Lines(p.Log()) {
-			if strings.Contains(line, `] "Denied" `) && strings.Contains(line, ` object="`+ns+`/of-`+strings.ToLower(plugin)+`" plugin="`+plugin+`" user="`) {
+			if strings.Contains(line, `] "Denied" `) && strings.Contains(line, ` object="`+ns+`/`+names[plugin]+`" plugin="`+plugin+`" user="`) {
 				logged++
 			}
 		}
@@ -61,15 +86,21 @@ func TestDenialNamesThePlugin(t *testing.T) {
 	if _, err := pods.Create(t.Context(), pod("admitted"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	got := map[string]string{}
-	for _, e := range c.Audit(t, func(e e2e.AuditEvent) bool { return e.ObjectRef.Namespace == ns && e.ObjectRef.Resource == "pods" && e.ObjectRef.Name != "called" }) {
+	documented := documentedDenial(t, c)
+	documented.ObjectRef.Namespace = ns
+	got, found := map[string]string{}, false
+	for _, e := range c.Audit(t, func(e e2e.AuditEvent) bool {
+		return e.ObjectRef.Namespace == ns && e.ObjectRef.Resource == "pods" && e.ObjectRef.Name != "called"
+	}) {
 		got[e.ObjectRef.Name] = e.Annotations["pods.postern.dev/plugin"]
+		maps.DeleteFunc(e.Annotations, func(key, _ string) bool { return documented.Annotations[key] == "" })
+		found = found || e.Verb == documented.Verb && e.ObjectRef == documented.ObjectRef && maps.Equal(e.Annotations, documented.Annotations)
 	}
-	want := map[string]string{"admitted": ""}
-	for plugin := range denied {
-		want["of-"+strings.ToLower(plugin)] = plugin
-	}
+	want := map[string]string{"admitted": "", "root": "SecurityContextDeny", "web": "PodNodeSelector"}
 	if !maps.Equal(got, want) {
 		t.Errorf("Got the audit annotations %v, want %v", got, want)
+	}
+	if !found {
+		t.Errorf("No audit event is as the document says, %+v", documented)
 	}
 }
