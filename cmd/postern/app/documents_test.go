@@ -73,6 +73,7 @@ var elsewhere = map[string]string{
 
 	"resource-quota-sync-period": "kube-controller-manager",
 	"query":                      "prometheus",
+	"logging":                    "gcloud",
 	// InitialResources in Kubernetes 1.10.
 	"ir-influxdb-host": "kube-apiserver",
 	"ir-user":          "kube-apiserver",
