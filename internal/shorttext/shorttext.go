@@ -1,7 +1,10 @@
 // Package shorttext bounds the texts of messages in which users choose names.
 package shorttext
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Of returns a text of at most the given number of bytes unchanged, and the beginning of a longer one, with " ..." after it.
 func Of(text string, most int) string {
@@ -11,7 +14,13 @@ func Of(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + " ..."
 }
 
-// Line is Of with blanks instead of line breaks, for a text that is a part of one line.
+// Line is Of with blanks instead of control characters, for a text that is a part of one line. A log quotes a control character as up
+// to four.
 func Line(text string, most int) string {
-	return strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ").Replace(Of(text, most))
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, Of(text, most))
 }

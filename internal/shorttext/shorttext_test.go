@@ -15,7 +15,7 @@ func TestOf(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	for text, want := range map[string]string{"": "", "a\nb": "a b", "a\r\nb\rc": "a b c", "a\nbcdefg": "a bcde ..."} {
+	for text, want := range map[string]string{"": "", "a\nb": "a b", "a\r\nb": "a  b", "a\x00\u0085b": "a  b", "ü\x7f": "ü ", "a\nbcdefg": "a bcde ..."} {
 		if got := shorttext.Line(text, 6); got != want {
 			t.Errorf("Line(%q, 6) = %q, want %q", text, got, want)
 		}

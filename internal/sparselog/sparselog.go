@@ -11,7 +11,7 @@ import (
 // interval is the time in which one more line is allowed.
 const interval = time.Second
 
-// Limiter allows one line a second, and some lines at once after a pause.
+// Limiter allows one line a second, and after a pause as many at once as New says.
 type Limiter struct {
 	lines      *rate.Limiter
 	suppressed atomic.Int64

@@ -235,7 +235,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 		r.Audit(deniedBy, s.plugin.Name)
 		s.logDenial(ctx, r, err)
 	case err != nil:
-		// A Denial is the plugin's answer, and an error that is none is ours.
+		// The router logs it, and the API server may show it to the user.
 		err = fmt.Errorf("plugin %s: %w", s.plugin.Name, err)
 	}
 	return end, err

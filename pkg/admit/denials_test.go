@@ -70,20 +70,22 @@ func TestDenialsAreLogged(t *testing.T) {
 	})
 }
 
-// TestLoggedDenialIsShort has texts that a user makes as long as a request allows.
+// TestLoggedDenialIsShort has texts that a user makes as long as a request allows, of a plain character and of two that a log quotes.
 func TestLoggedDenialIsShort(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
-	s := service(t, plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error {
-		return admit.ForbiddenAs(r, errors.New(r.Name))
-	}}, admit.On("pods", create)))
-	ctx, take := logged(t.Context(), 0)
-	ar := request(create, "{}", "")
-	ar.Name, ar.UserInfo.Username = long, long
-	if resp := s.Validate(ctx, ar); resp.Result.Message != long {
-		t.Errorf("Got a message of %d bytes, want all %d", len(resp.Result.Message), len(long))
-	}
-	if line := take(); len(line) < 2<<10 || len(line) > 3<<10 {
-		t.Errorf("Got a line of %d bytes, want 2 to 3 KiB", len(line))
+	for _, char := range []string{"x", `"`, "\x00"} {
+		long := strings.Repeat(char, 1<<20)
+		s := service(t, plugin("P", admit.Handler{Validate: func(_ context.Context, r *admit.Request) error {
+			return admit.ForbiddenAs(r, errors.New(r.Name))
+		}}, admit.On("pods", create)))
+		ctx, take := logged(t.Context(), 0)
+		ar := request(create, "{}", "")
+		ar.Name, ar.UserInfo.Username = long, long
+		if resp := s.Validate(ctx, ar); resp.Result.Message != long {
+			t.Errorf("Got a message of %d bytes, want all %d", len(resp.Result.Message), len(long))
+		}
+		if line := take(); len(line) < 2<<10 || len(line) > 5<<10 {
+			t.Errorf("Got a line of %d bytes for %q, want 2 to 5 KiB", len(line), char)
+		}
 	}
 }
 

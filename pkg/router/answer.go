@@ -117,7 +117,7 @@ func (h *half) rejectEarly(ctx context.Context, w http.ResponseWriter, start tim
 // in which a plugin cannot decide.
 func (h *half) denyShort(ctx context.Context, about *subject, timeout time.Duration, err error) *admissionv1.AdmissionResponse {
 	if suppressed, ok := h.router.failures.Allow(); ok {
-		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and has less time than the registered time-out",
+		klog.FromContext(ctx).Error(shortError(err), "Denied a request that could not be decided and has less time than the registered time-out",
 			"timeout", timeout, "registered", h.timeout, "suppressed", suppressed)
 	}
 	return &admissionv1.AdmissionResponse{UID: about.uid, Result: &metav1.Status{
@@ -133,7 +133,7 @@ func (h *half) fail(ctx context.Context, w http.ResponseWriter, about *subject, 
 		code = f.code
 	}
 	if suppressed, ok := h.router.failures.Allow(); ok {
-		klog.FromContext(ctx).Error(err, "Could not decide a request", "code", code, "suppressed", suppressed)
+		klog.FromContext(ctx).Error(shortError(err), "Could not decide a request", "code", code, "suppressed", suppressed)
 	}
 	h.router.metrics.request(h, about, code, verdictFailed, start)
 	refuse(w, err.Error(), code)

@@ -120,6 +120,11 @@ func subjectOf(ar *admissionv1.AdmissionRequest) *subject {
 // API server has not checked the name of an object before the mutating phase.
 const maxLogged = 253
 
+// maxLoggedError is the most bytes of an error in the log. It may quote the object.
+const maxLoggedError = 2 << 10
+
+func shortError(err error) error { return errors.New(shorttext.Line(err.Error(), maxLoggedError)) }
+
 func (s *subject) logValues(h *half) []any {
 	short := func(text string) string { return shorttext.Line(text, maxLogged) }
 	return []any{
@@ -287,6 +292,6 @@ const stackBytes = 14 << 10
 
 func (h *half) logPanic(ctx context.Context, p any) {
 	if suppressed, ok := h.router.panics.Allow(); ok {
-		klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", p), "Admission service panicked", "stack", string(debug.Stack()), "suppressed", suppressed)
+		klog.FromContext(ctx).Error(shortError(fmt.Errorf("panic: %v", p)), "Admission service panicked", "stack", string(debug.Stack()), "suppressed", suppressed)
 	}
 }

@@ -189,7 +189,7 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	}
 	// The reason may be another one: the requests of the tenant wait for an API server that is away.
 	if suppressed, ok := l.half.router.failures.Allow(); ok {
-		klog.FromContext(ctx).Error(err, "Denied a request that could not be decided and waited for others", "suppressed", suppressed)
+		klog.FromContext(ctx).Error(shortError(err), "Denied a request that could not be decided and waited for others", "suppressed", suppressed)
 	}
 	var rej *rejection
 	switch {

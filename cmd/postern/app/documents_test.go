@@ -86,6 +86,7 @@ var elsewhere = map[string]string{
 
 	"force":             "kubectl",
 	"image-pull-policy": "kubectl",
+	"previous":          "kubectl",
 }
 
 // usage is what the help of a command lists.

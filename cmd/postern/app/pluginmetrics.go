@@ -12,10 +12,11 @@ import (
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
-// observePlugins registers a histogram of the time that plugins take, and a counter of the denials of each enabled plugin. It returns
-// the func that fills both. The labels of the histogram are those of
-// apiserver_admission_controller_admission_duration_seconds in kube-apiserver. The
-// count with rejected="true" is the number of requests that a plugin did not admit: denials and failures.
+// observePlugins registers a histogram of the time that plugins take, and a counter of
+// the denials of each enabled plugin. It returns the func that fills both. The labels of
+// the histogram are those of apiserver_admission_controller_admission_duration_seconds in
+// kube-apiserver. The count with rejected="true" is the number of requests that a plugin
+// did not admit: denials and failures.
 func observePlugins(registry metrics.KubeRegistry, enabled []string) func(string, admit.Phase, *admit.Request, time.Duration, error) {
 	duration := metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Namespace: "postern", Subsystem: "admission_controller", Name: "admission_duration_seconds",

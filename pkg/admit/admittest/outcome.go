@@ -82,11 +82,11 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	}
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
+	if by, ok := out.Audit[deniedBy]; ok && (resp.Allowed || by != s.plugin) {
+		return fmt.Errorf("the audit annotation %q is for the plugin that denies, and has %q", deniedBy, by)
+	}
+	delete(out.Audit, deniedBy)
 	if !resp.Allowed {
-		if name, ok := out.Audit[deniedBy]; ok && name != s.plugin {
-			return fmt.Errorf("%q in the audit annotation %q, which is for the plugin that denied", name, deniedBy)
-		}
-		delete(out.Audit, deniedBy)
 		out.Allowed = false
 		if resp.Result == nil {
 			return errors.New("a denial without a status")

@@ -124,7 +124,7 @@ var (
 	closedFor = regexp.MustCompile(`closed for [0-9hms.]+ of`)
 )
 
-// prints runs a command, and returns what is wrong with its output. An ellipsis in the page stands for any text in a line.
+// prints runs a command, and returns what is wrong with its output. An ellipsis in the page stands for any text.
 func (c *cluster) prints(t *testing.T, step installed.Step) string {
 	t.Helper()
 	out, err := c.shell.Run(t.Context(), step.Line)

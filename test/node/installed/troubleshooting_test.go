@@ -24,20 +24,16 @@ func TestTroubleshooting(t *testing.T) {
 	c.sh(t, "kubectl -n shop create deployment web --image=web:1 --replicas=0")
 	c.sh(t, `kubectl -n shop patch deployment web -p '{"spec": {"replicas": 1, "template": {"spec": {"nodeSelector": {"team": "other"}}}}}'`)
 	c.replaced(t)
-	for _, want := range []struct {
-		section           string
-		refused, admitted int
-	}{
-		{"Why was a request denied?", 1, 2},
-		{"Why was a request not denied?", 1, 5},
-		{"Why is a webhook not registered?", 0, 1},
+	for _, section := range []string{
+		"Why was a request denied?", "Why was a request not denied?", "Why is a webhook not registered?",
 		// This stops Postern, and what it has logged goes with it.
-		{"What does the API server's log say?", 1, 4},
+		"What does the API server's log say?",
 	} {
-		t.Run(want.section, func(t *testing.T) {
-			blocks := slices.DeleteFunc(c.blocks(t, page, want.section), func(b installed.Block) bool { return b.Kind == "json" })
-			if refused, admitted := c.walk(t, blocks); refused != want.refused || admitted != want.admitted {
-				t.Errorf("The section has %d commands that are refused and %d that are not, want %d and %d", refused, admitted, want.refused, want.admitted)
+		t.Run(section, func(t *testing.T) {
+			// A test of test/e2e compares the audit event.
+			blocks := slices.DeleteFunc(c.blocks(t, page, section), func(b installed.Block) bool { return b.Kind == "json" })
+			if _, admitted := c.walk(t, blocks); admitted == 0 {
+				t.Error("The section has no command that is admitted")
 			}
 		})
 	}
