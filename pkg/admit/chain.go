@@ -231,7 +231,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 		c.observe(s.plugin.Name, phase, r, end.Sub(start), err)
 	}
 	switch {
-	case isDenial(err):
+	case IsDenial(err):
 		r.Audit(deniedBy, s.plugin.Name)
 		s.logDenial(ctx, r, err)
 	case err != nil:
@@ -259,6 +259,6 @@ func (s step) logDenial(ctx context.Context, r *Request, denial error) {
 			return
 		}
 	}
-	log.WithValues(s.logged()...).Info("Denied", "user", shorttext.Line(r.UserInfo.Username, maxLoggedUser),
+	log.Info("Denied", "plugin", s.plugin.Name, "user", shorttext.Line(r.UserInfo.Username, maxLoggedUser),
 		"reason", shorttext.Line(denial.Error(), maxLoggedReason), "suppressed", suppressed)
 }

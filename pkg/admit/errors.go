@@ -31,13 +31,19 @@ func (d *Denial) Error() string { return d.status.Message }
 // Status implements apierrors.APIStatus.
 func (d *Denial) Status() metav1.Status { return d.status }
 
+// IsDenial reports whether an error denies a request: whether it is a Denial, or wraps one.
+func IsDenial(err error) bool {
+	_, ok := errors.AsType[*Denial](err)
+	return ok
+}
+
 // Forbidden denies a request with code 403. The message names the resource and the
 // object of the request, as in kube-apiserver. An error that is a Denial already is
 // returned unchanged.
 //
 // Upstream: k8s.io/apiserver/pkg/admission NewForbidden.
 func Forbidden(r *Request, err error) error {
-	if _, ok := errors.AsType[*Denial](err); ok {
+	if IsDenial(err) {
 		return err
 	}
 	return &Denial{apierrors.NewForbidden(r.groupResource(), r.name(), err).ErrStatus}

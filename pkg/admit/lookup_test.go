@@ -78,7 +78,7 @@ func TestLookupFailuresAreNoDenials(t *testing.T) {
 			if !errors.Is(err, fails) || !strings.HasPrefix(err.Error(), `looking up PriorityClass "x": `) {
 				t.Errorf("Got %v, want %v with the object that was looked up", err, fails)
 			}
-			if _, ok := errors.AsType[*admit.Denial](err); ok {
+			if admit.IsDenial(err) {
 				t.Errorf("Got a denial: %v", err)
 			}
 		})

@@ -2,7 +2,6 @@ package admit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ type mender struct {
 // the request with all changes, which names what is really wrong with the object.
 func (m *mender) reconsider(ctx context.Context, s step, denial error) error {
 	own := slices.IndexFunc(m.chain.mutating, func(o step) bool { return o.plugin == s.plugin && o.sees(m.request.AdmissionRequest) })
-	if own < 0 || m.request.Object == nil || !isDenial(denial) || !m.chain.mixed() {
+	if own < 0 || m.request.Object == nil || !IsDenial(denial) || !m.chain.mixed() {
 		return denial
 	}
 	// Slow dry runs must leave time for the denial.
@@ -49,7 +48,7 @@ func (m *mender) reconsider(ctx context.Context, s step, denial error) error {
 		err = s.call(ctx, m.changed)
 	}
 	switch {
-	case isDenial(err):
+	case IsDenial(err):
 		return err
 	case err != nil || !m.lacks(ctx, own):
 		return denial
@@ -96,11 +95,6 @@ func (m *mender) tell(ctx context.Context) {
 			m.chain.mended(plugin)
 		}
 	}
-}
-
-func isDenial(err error) bool {
-	_, ok := errors.AsType[*Denial](err)
-	return ok
 }
 
 // halfOfTheTime returns a context that ends when half of the time of ctx is over.

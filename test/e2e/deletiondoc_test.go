@@ -26,12 +26,8 @@ func TestDeletionGateDocument(t *testing.T) {
 	c := suite.Lend(t)
 	w := newWorld(t, c)
 	w.runKubelet(t, "shop")
-	text, err := os.ReadFile(filepath.Join(c.Module(), "docs", "deletion-gate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	doc := strings.NewReplacer("/tmp/deletion-gate", dir, "8445", strconv.Itoa(e2e.FreePort(t))).Replace(string(text))
+	doc := strings.NewReplacer("/tmp/deletion-gate", dir, "8445", strconv.Itoa(e2e.FreePort(t))).Replace(page(t, c, "deletion-gate.md"))
 	doc = strings.ReplaceAll(doc, "examples/deletion-gate -o", filepath.Join(c.Module(), "examples", "deletion-gate")+" -o")
 	t.Cleanup(func() { endBackend(t, filepath.Join(dir, "backend.pid")) })
 	commands := 0

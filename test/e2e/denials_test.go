@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,11 +19,7 @@ import (
 // documentedDenial returns the audit event in docs/troubleshooting.md.
 func documentedDenial(t *testing.T, c *e2e.Cluster) e2e.AuditEvent {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.Module(), "docs", "troubleshooting.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range blocks(string(text)) {
+	for _, b := range blocks(page(t, c, "troubleshooting.md")) {
 		if b.kind != "json" {
 			continue
 		}
@@ -51,36 +45,41 @@ func TestDenialNamesThePlugin(t *testing.T) {
 	if _, err := c.Admin.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType, selector, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	denied := map[string]func(*corev1.PodSpec){
-		"SecurityContextDeny": func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} },
-		"PodNodeSelector":     func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"team": "other"} },
+	denied := []struct {
+		plugin, pod string
+		change      func(*corev1.PodSpec)
+	}{
+		{"SecurityContextDeny", "root", func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} }},
+		{"PodNodeSelector", "web", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"team": "other"} }},
 	}
-	for _, change := range denied {
+	for _, d := range denied {
 		e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
-			if _, err := pods.Create(ctx, podWith("called", change), dryRun()); !apierrors.IsForbidden(err) {
+			if _, err := pods.Create(ctx, podWith("called", d.change), dryRun()); !apierrors.IsForbidden(err) {
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
 		})
 	}
-	names := map[string]string{"SecurityContextDeny": "root", "PodNodeSelector": "web"}
-	for plugin := range denied {
-		before := p.Metric(t, "postern_denials_total", `plugin="`+plugin+`"`)
-		_, err := pods.Create(t.Context(), podWith(names[plugin], denied[plugin]), metav1.CreateOptions{})
-		if !apierrors.IsForbidden(err) || strings.Contains(err.Error(), plugin) {
+	want := map[string]string{"admitted": ""}
+	for _, d := range denied {
+		want[d.pod] = d.plugin
+		label := fmt.Sprintf("plugin=%q", d.plugin)
+		before := p.Metric(t, "postern_denials_total", label)
+		_, err := pods.Create(t.Context(), podWith(d.pod, d.change), metav1.CreateOptions{})
+		if !apierrors.IsForbidden(err) || strings.Contains(err.Error(), d.plugin) {
 			t.Errorf("Got %v, want a denial with the words of kube-apiserver", err)
 		}
-		if after := p.Metric(t, "postern_denials_total", `plugin="`+plugin+`"`); after != before+1 {
-			t.Errorf("%s denied %v requests and then %v, want one more", plugin, before, after)
+		if after := p.Metric(t, "postern_denials_total", label); after != before+1 {
+			t.Errorf("%s denied %v requests and then %v, want one more", d.plugin, before, after)
 		}
 		logged := 0
 		for line := range strings.Lines(p.Log()) {
-			if strings.Contains(line, `] "Denied" `) && strings.Contains(line, ` object="`+ns+`/`+names[plugin]+`" plugin="`+plugin+`" user="`) {
+			if strings.Contains(line, `] "Denied" `) && strings.Contains(line, fmt.Sprintf(` object=%q plugin=%q user="`, ns+"/"+d.pod, d.plugin)) {
 				logged++
 			}
 		}
 		if logged != 1 {
-			t.Errorf("The denial of %s is in %d lines of the log, want 1", plugin, logged)
+			t.Errorf("The denial of %s is in %d lines of the log, want 1", d.plugin, logged)
 		}
 	}
 	if _, err := pods.Create(t.Context(), pod("admitted"), metav1.CreateOptions{}); err != nil {
@@ -96,7 +95,6 @@ func TestDenialNamesThePlugin(t *testing.T) {
 		maps.DeleteFunc(e.Annotations, func(key, _ string) bool { return documented.Annotations[key] == "" })
 		found = found || e.Verb == documented.Verb && e.ObjectRef == documented.ObjectRef && maps.Equal(e.Annotations, documented.Annotations)
 	}
-	want := map[string]string{"admitted": "", "root": "SecurityContextDeny", "web": "PodNodeSelector"}
 	if !maps.Equal(got, want) {
 		t.Errorf("Got the audit annotations %v, want %v", got, want)
 	}

@@ -34,12 +34,8 @@ func TestFleetQuotaWalkThrough(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(dir, "installer"), os.DirFS(filepath.Join(hub.Module(), "installer"))); err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile(filepath.Join(hub.Module(), "docs", "fleet-quota.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	commands := 0
-	for _, b := range blocks(string(doc)) {
+	for _, b := range blocks(page(t, hub, "fleet-quota.md")) {
 		if b.file != "" {
 			text := strings.ReplaceAll(b.text, "/etc/postern/hub.kubeconfig", hub.PosternKubeconfig(t, hub.URL()))
 			if err := os.WriteFile(filepath.Join(dir, b.file), []byte(text), 0o600); err != nil {

@@ -238,16 +238,12 @@ func TestMigratingFromPSP(t *testing.T) {
 	if out, err := c.Kubectl(t.Context(), controlplane.Admin, "delete", "-f", filepath.Join(c.Module(), "installer", "crds", "podsecuritypolicies.yaml")).CombinedOutput(); err != nil {
 		t.Fatalf("Removing the definition: %v: %s", err, out)
 	}
-	doc, err := os.ReadFile(filepath.Join(c.Module(), "docs", "migrating-from-psp.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "installer"), os.DirFS(filepath.Join(c.Module(), "installer"))); err != nil {
 		t.Fatal(err)
 	}
 	commands := 0
-	for _, b := range blocks(string(doc)) {
+	for _, b := range blocks(page(t, c, "migrating-from-psp.md")) {
 		if b.file != "" {
 			if err := os.WriteFile(filepath.Join(dir, b.file), []byte(b.text), 0o600); err != nil {
 				t.Fatal(err)
@@ -318,6 +314,16 @@ type block struct{ kind, file, text string }
 var warning = regexp.MustCompile(`(?m)^Warning: .*$`)
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+
+// page returns the text of a page in docs.
+func page(t *testing.T, c *e2e.Cluster, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Module(), "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
 func blocks(doc string) []block {
 	var out []block

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -25,12 +24,7 @@ func observePlugins(registry metrics.KubeRegistry, enabled []string) func(string
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"name", "type", "operation", "rejected"})
 	registry.MustRegister(duration)
-	denials := metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "postern", Name: "denials_total",
-		Help:           "Requests that a plugin denied, by plugin.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"plugin"})
-	registry.MustRegister(denials)
+	denials := countByPlugin(registry, "denials_total", "Requests that a plugin denied, by plugin.")
 	for _, plugin := range enabled {
 		// Prometheus counts an increase only between two values, so it would miss the first denial.
 		denials.WithLabelValues(plugin).Add(0)
@@ -38,7 +32,7 @@ func observePlugins(registry metrics.KubeRegistry, enabled []string) func(string
 	known := observers{vec: duration, byLabels: map[observed]metrics.ObserverMetric{}}
 	return func(plugin string, phase admit.Phase, r *admit.Request, took time.Duration, err error) {
 		known.of(observed{plugin, phase, r.Operation, err != nil}).Observe(took.Seconds())
-		if _, denied := errors.AsType[*admit.Denial](err); denied {
+		if admit.IsDenial(err) {
 			denials.WithLabelValues(plugin).Inc()
 		}
 	}
@@ -47,13 +41,16 @@ func observePlugins(registry metrics.KubeRegistry, enabled []string) func(string
 // countMended registers a counter of the denials that a plugin does not make because another replica may not run it, and
 // returns the func that counts.
 func countMended(registry metrics.KubeRegistry) func(plugin string) {
-	mended := metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "postern", Name: "mended_total",
-		Help:           "Requests that were admitted although a plugin denies the object, which lacks changes of the plugin, because another replica may not run the plugin, by plugin.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"plugin"})
-	registry.MustRegister(mended)
+	mended := countByPlugin(registry, "mended_total",
+		"Requests that were admitted although a plugin denies the object, which lacks changes of the plugin, because another replica may not run the plugin, by plugin.")
 	return func(plugin string) { mended.WithLabelValues(plugin).Inc() }
+}
+
+// countByPlugin registers a counter with a series for each plugin.
+func countByPlugin(registry metrics.KubeRegistry, name, help string) *metrics.CounterVec {
+	c := metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "postern", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"plugin"})
+	registry.MustRegister(c)
+	return c
 }
 
 // observed has the labels of a series.

@@ -1,7 +1,6 @@
 package podconnect_test
 
 import (
-	"errors"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -40,7 +39,7 @@ func TestRecreatedPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		client.ClearActions()
-		if err := connect(t.Context(), r); isDenial(err) != privileged {
+		if err := connect(t.Context(), r); admit.IsDenial(err) != privileged {
 			t.Errorf("Connecting to a recreated pod, privileged %t, returned %v", privileged, err)
 		}
 		if got := client.Actions(); len(got) != 1 || got[0].GetVerb() != "get" {
@@ -59,9 +58,4 @@ func TestFirstCheckDecides(t *testing.T) {
 	if want := `pods "web" is forbidden: cannot exec into or attach to one`; err == nil || err.Error() != want {
 		t.Errorf("Got %v, want %s", err, want)
 	}
-}
-
-func isDenial(err error) bool {
-	_, ok := errors.AsType[*admit.Denial](err)
-	return ok
 }

@@ -2,7 +2,6 @@ package imagepolicywebhook_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,7 +26,7 @@ const long = 30 * time.Second
 // denial returns the message of a denial. Another result fails the test.
 func denial(t *testing.T, err error) string {
 	t.Helper()
-	if _, ok := errors.AsType[*admit.Denial](err); !ok {
+	if !admit.IsDenial(err) {
 		t.Fatalf("Got %v, want a denial", err)
 	}
 	return err.Error()
@@ -50,7 +49,7 @@ func contains(t *testing.T, text, want string) {
 // undecided requires an error that is not a denial.
 func undecided(t *testing.T, err error) {
 	t.Helper()
-	if _, ok := errors.AsType[*admit.Denial](err); ok || err == nil {
+	if admit.IsDenial(err) || err == nil {
 		t.Fatalf("Got %v, want an error that is no denial", err)
 	}
 }

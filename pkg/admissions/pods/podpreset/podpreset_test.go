@@ -113,17 +113,12 @@ func conflicting() *corev1.Pod {
 	return podWith(corev1.Container{Env: []corev1.EnvVar{{Name: "PORT", Value: "secret"}}})
 }
 
-func isDenial(err error) bool {
-	_, ok := errors.AsType[*admit.Denial](err)
-	return ok
-}
-
 // TestAnUnsyncedCacheIsAFailure sends a request before the presets are known. A failure is no denial, so that the failure
 // policy applies.
 func TestAnUnsyncedCacheIsAFailure(t *testing.T) {
 	p := newPlugin(t, preset("a", port))
 	pod := podWith(corev1.Container{})
-	if err := p.Mutate(t.Context(), creation(pod)); err == nil || isDenial(err) {
+	if err := p.Mutate(t.Context(), creation(pod)); err == nil || admit.IsDenial(err) {
 		t.Errorf("Got %v, want an error that is no denial", err)
 	}
 	if err := p.sync(t).Mutate(t.Context(), creation(pod)); err != nil || len(pod.Spec.Containers[0].Env) != 1 {
@@ -190,7 +185,7 @@ func TestPresetsCannotExhaustTheMemory(t *testing.T) {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(i)})
 	}
 	err := p.Mutate(t.Context(), creation(pod))
-	if want := `pods "web" is forbidden: the PodPresets add more than 1572864 bytes to the pod`; !isDenial(err) || err.Error() != want {
+	if want := `pods "web" is forbidden: the PodPresets add more than 1572864 bytes to the pod`; !admit.IsDenial(err) || err.Error() != want {
 		t.Errorf("Got %v, want a denial: %s", err, want)
 	}
 	if pod.Spec.Containers[0].Env != nil {
@@ -217,7 +212,7 @@ func TestAnnotationsAreBounded(t *testing.T) {
 		if denied {
 			want = 1
 		}
-		if err := p.Mutate(t.Context(), creation(pod)); isDenial(err) != denied || err != nil && !denied || len(pod.Annotations) != want {
+		if err := p.Mutate(t.Context(), creation(pod)); admit.IsDenial(err) != denied || err != nil && !denied || len(pod.Annotations) != want {
 			t.Errorf("%d bytes more than an API server accepts: got %v and %d annotations, want %d", more, err, len(pod.Annotations), want)
 		}
 		if denied {
@@ -293,7 +288,7 @@ func TestBrokenPresets(t *testing.T) {
 			p := newPlugin(t, preset("a", spec)).sync(t)
 			pod := podWith(corev1.Container{})
 			for range 2 { // The second call compares the items.
-				if err := p.Mutate(t.Context(), creation(pod)); isDenial(err) != denied || err != nil && !denied {
+				if err := p.Mutate(t.Context(), creation(pod)); admit.IsDenial(err) != denied || err != nil && !denied {
 					t.Errorf("Got %v, want a denial: %t", err, denied)
 				}
 			}
@@ -322,7 +317,7 @@ func TestTheDeadlineEndsTheWork(t *testing.T) {
 		pod := podWith(corev1.Container{})
 		pod.Spec.Containers = slices.Repeat(pod.Spec.Containers, 5)
 		err := p.Mutate(&ending{t.Context(), n}, creation(pod))
-		if ended := errors.Is(err, context.DeadlineExceeded); ended != (n < looks) || isDenial(err) {
+		if ended := errors.Is(err, context.DeadlineExceeded); ended != (n < looks) || admit.IsDenial(err) {
 			t.Errorf("Got %v after %d looks at the context", err, n)
 		}
 	}
@@ -418,7 +413,7 @@ func TestItemsThatDifferAreBounded(t *testing.T) {
 		for i := range presets {
 			all = append(all, preset(fmt.Sprint("p", i), fmt.Sprintf(`{"env":[{"name":"V%d","value":"%s"}]}`, i, strings.Repeat("a", 4_000))))
 		}
-		if err := newPlugin(t, all...).sync(t).Mutate(t.Context(), creation(conflicting())); isDenial(err) != denied || err != nil && !denied {
+		if err := newPlugin(t, all...).sync(t).Mutate(t.Context(), creation(conflicting())); admit.IsDenial(err) != denied || err != nil && !denied {
 			t.Errorf("%d presets: got %v, want a denial: %t", presets, err, denied)
 		}
 	}
@@ -430,7 +425,7 @@ func TestLongQuantitiesAreInvalid(t *testing.T) {
 		"-1" + strings.Repeat("0", 98): false, "-1" + strings.Repeat("0", 99): true, "99999999999999999999e100": false, "99999999999999999999e1000": true,
 	} {
 		p := newPlugin(t, preset("a", `{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"`+quantity+`"}}]}`)).sync(t)
-		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); isDenial(err) != denied || err != nil && !denied {
+		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); admit.IsDenial(err) != denied || err != nil && !denied {
 			t.Errorf("%s: got %v, want a denial: %t", quantity, err, denied)
 		}
 	}
@@ -441,14 +436,14 @@ func TestLargeSelectorsAreInvalid(t *testing.T) {
 	for values, valid := range map[int]bool{999: true, 1000: false} {
 		text := preset("a", `{"selector":{"matchExpressions":[{"key":"k","operator":"In","values":["v"`+strings.Repeat(`,"v"`, values-1)+`]}]}}`)
 		p := newPlugin(t, text).sync(t)
-		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); isDenial(err) == valid {
+		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); admit.IsDenial(err) == valid {
 			t.Errorf("%d values: got %v for a pod, want a denial: %t", values, err, !valid)
 		}
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}, Object: u}); isDenial(err) == valid {
+		if err := p.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}, Object: u}); admit.IsDenial(err) == valid {
 			t.Errorf("%d values: got %v for the preset, want a denial: %t", values, err, !valid)
 		}
 	}
@@ -494,11 +489,11 @@ func TestLargePresets(t *testing.T) {
 			err := p.Mutate(t.Context(), creation(pod))
 			switch {
 			case name == "became invalid":
-				if !isDenial(err) {
+				if !admit.IsDenial(err) {
 					t.Errorf("Got %v, want a denial", err)
 				}
 			case name == "cannot be read":
-				if err == nil || isDenial(err) {
+				if err == nil || admit.IsDenial(err) {
 					t.Errorf("Got %v, want an error that is no denial", err)
 				}
 			case err != nil:
@@ -560,7 +555,7 @@ func TestLargePresetsCannotExhaustTheMemory(t *testing.T) {
 		account := &purse{left: 500_000, needs: 2, Detached: func() (reads.Account, func()) { return &purse{left: 1 << 40}, func() {} }}
 		pod := podWith(corev1.Container{})
 		err := p.Mutate(reads.NewContext(t.Context(), account), creation(pod))
-		if isDenial(err) != denied || !denied && err != nil || got != min(presets, 3) {
+		if admit.IsDenial(err) != denied || !denied && err != nil || got != min(presets, 3) {
 			t.Errorf("%d presets: got %v after %d reads, want a denial: %t", presets, err, got, denied)
 		}
 		if want := presets; !denied && len(pod.Spec.Volumes) != want || denied && len(pod.Spec.Volumes) != 0 {
@@ -585,7 +580,7 @@ func TestLargePresetsAreBounded(t *testing.T) {
 		if denied {
 			want = 0
 		}
-		if isDenial(err) != denied || err != nil && !denied || got != want || (len(pod.Spec.Containers[0].Env) == 0) != denied {
+		if admit.IsDenial(err) != denied || err != nil && !denied || got != want || (len(pod.Spec.Containers[0].Env) == 0) != denied {
 			t.Errorf("%d large presets: got %v after %d reads, want %d, and %d variables", presets, err, got, want, len(pod.Spec.Containers[0].Env))
 		}
 	}
@@ -651,7 +646,7 @@ func checkEdges(t *testing.T, n int) {
 	outcomes := map[string]int{}
 	for i, u := range presets {
 		refused := p.Validate(t.Context(), &admit.Request{AdmissionRequest: &admissionv1.AdmissionRequest{}, Object: u})
-		if refused != nil && !isDenial(refused) {
+		if refused != nil && !admit.IsDenial(refused) {
 			t.Errorf("%s: got %v for the preset", changes[i], refused)
 		}
 		pod := podWith(corev1.Container{Env: []corev1.EnvVar{{Name: "X"}}})
@@ -661,7 +656,7 @@ func checkEdges(t *testing.T, n int) {
 			r.Namespace = u.GetNamespace()
 			err := p.Mutate(t.Context(), r)
 			invalid := err != nil && strings.Contains(err.Error(), "filtering pod presets failed")
-			if err != nil && !isDenial(err) || invalid != (refused != nil) {
+			if err != nil && !admit.IsDenial(err) || invalid != (refused != nil) {
 				t.Errorf("%s: got %v for a pod, and %v for the preset", changes[i], err, refused)
 			}
 			outcomes[fmt.Sprintf("invalid: %t, denied: %t, applied: %t", invalid, err != nil, len(pod.Annotations) > 0)]++
@@ -684,7 +679,7 @@ func TestAPresetThatGrewIsBounded(t *testing.T) {
 			u := &unstructured.Unstructured{}
 			return true, u, u.UnmarshalJSON([]byte(sources(n)))
 		})
-		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); isDenial(err) != denied || err != nil && !denied {
+		if err := p.Mutate(t.Context(), creation(podWith(corev1.Container{}))); admit.IsDenial(err) != denied || err != nil && !denied {
 			t.Errorf("%d sources: got %v, want a denial: %t", n, err, denied)
 		}
 	}
@@ -696,7 +691,7 @@ func TestNothingIsReadForAnInvalidPreset(t *testing.T) {
 	p := newPlugin(t, preset("a", large), preset("b", `{"selector":{"matchLabels":{"a b":"c"}}}`)).sync(t)
 	p.env.Dynamic.ClearActions()
 	err := p.Mutate(t.Context(), creation(podWith(corev1.Container{})))
-	if !isDenial(err) || !strings.Contains(err.Error(), `PodPreset "b": label selector conversion failed`) || len(p.env.Dynamic.Actions()) > 0 {
+	if !admit.IsDenial(err) || !strings.Contains(err.Error(), `PodPreset "b": label selector conversion failed`) || len(p.env.Dynamic.Actions()) > 0 {
 		t.Errorf("Got %v after %d reads, want a denial after none", err, len(p.env.Dynamic.Actions()))
 	}
 }
@@ -713,7 +708,7 @@ func TestTheMemoryOfLargePresetsIsBounded(t *testing.T) {
 		p := newPlugin(t, all...).sync(t)
 		p.env.Dynamic.ClearActions()
 		err := p.Mutate(t.Context(), creation(podWith(corev1.Container{})))
-		if got := len(p.env.Dynamic.Actions()); isDenial(err) != denied || err != nil && !denied || (got == 0) != denied {
+		if got := len(p.env.Dynamic.Actions()); admit.IsDenial(err) != denied || err != nil && !denied || (got == 0) != denied {
 			t.Errorf("%d presets: got %v after %d reads, want a denial: %t", presets, err, got, denied)
 		}
 	}

@@ -112,7 +112,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 		return nil
 	}
 	err := admit.Deny(&apierrors.StatusError{ErrStatus: *resp.Result})
-	if _, denied := errors.AsType[*admit.Denial](err); denied {
+	if admit.IsDenial(err) {
 		return err
 	}
 	return p.undecided(ctx, r, err)

@@ -89,17 +89,12 @@ func creation(serviceAccount string) *admit.Request {
 	}
 }
 
-func isDenial(err error) bool {
-	_, ok := errors.AsType[*admit.Denial](err)
-	return ok
-}
-
 // TestAnUnsyncedCacheIsNoWayAround sends requests before the policies are known. They must fail, and a failure is no
 // denial, so that the failure policy applies.
 func TestAnUnsyncedCacheIsNoWayAround(t *testing.T) {
 	p := newPlugin(t, "", everybody, anyPolicy)
 	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
-		if err := f(t.Context(), creation("")); err == nil || isDenial(err) {
+		if err := f(t.Context(), creation("")); err == nil || admit.IsDenial(err) {
 			t.Errorf("%s: got %v, want an error that is no denial", phase, err)
 		}
 	}
@@ -139,7 +134,7 @@ func TestAStaleCacheIsNoWayAround(t *testing.T) {
 			if tc.want == "" && err != nil {
 				t.Errorf("Got %v", err)
 			}
-			if tc.want != "" && (!isDenial(err) || !strings.Contains(err.Error(), tc.want)) {
+			if tc.want != "" && (!admit.IsDenial(err) || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("Got %v, want a denial with %q", err, tc.want)
 			}
 		})
@@ -204,7 +199,7 @@ func TestWhoIsAskedFor(t *testing.T) {
 			}, anyPolicy)
 			p.sync(t)
 			err := p.Mutate(t.Context(), creation(tc.account))
-			if (err == nil) != (tc.allowed != nil) || (err != nil && !isDenial(err)) {
+			if (err == nil) != (tc.allowed != nil) || (err != nil && !admit.IsDenial(err)) {
 				t.Errorf("Got %v", err)
 			}
 			if diff := cmp.Diff(p.asked, tc.want); diff != "" {
@@ -245,7 +240,7 @@ func TestDenialsAreShort(t *testing.T) {
 			for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
 				r := creation("")
 				change(&r.Object.(*corev1.Pod).Spec)
-				if err := f(t.Context(), r); !isDenial(err) || len(err.Error()) > 300_000 {
+				if err := f(t.Context(), r); !admit.IsDenial(err) || len(err.Error()) > 300_000 {
 					t.Errorf("%s: got %.500v of %d bytes, want a short denial", phase, err, len(fmt.Sprint(err)))
 				}
 			}
@@ -260,7 +255,7 @@ func TestAnEndedRequestIsNoDenial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
-		if err := f(ctx, creation("")); !errors.Is(err, context.Canceled) || isDenial(err) {
+		if err := f(ctx, creation("")); !errors.Is(err, context.Canceled) || admit.IsDenial(err) {
 			t.Errorf("%s: got %v, want %v", phase, err, context.Canceled)
 		}
 	}
@@ -282,7 +277,7 @@ func TestAnUnexpectedTypeIsDenied(t *testing.T) {
 	for phase, f := range map[string]admit.Func{"mutate": p.Mutate, "validate": p.Validate} {
 		r := creation("")
 		r.Object = &corev1.ConfigMap{}
-		if err := f(t.Context(), r); !isDenial(err) || !strings.Contains(err.Error(), `pods "web" is forbidden: unexpected type *v1.ConfigMap`) {
+		if err := f(t.Context(), r); !admit.IsDenial(err) || !strings.Contains(err.Error(), `pods "web" is forbidden: unexpected type *v1.ConfigMap`) {
 			t.Errorf("%s: got %v, want a denial", phase, err)
 		}
 	}

@@ -146,7 +146,7 @@ func creations(t *testing.T, replicas []admit.Func, clients, each int, request f
 				cancel()
 				if err == nil {
 					admitted.Add(1)
-				} else if _, ok := errors.AsType[*admit.Denial](err); !ok || !strings.Contains(err.Error(), "exceeded quota") {
+				} else if !admit.IsDenial(err) || !strings.Contains(err.Error(), "exceeded quota") {
 					t.Errorf("Got the error %v, want none but a quota that is exceeded", err)
 				}
 			}
@@ -288,7 +288,7 @@ func TestStaleCacheAdmitsNothing(t *testing.T) {
 		t.Fatalf("Got %v, want the first pod admitted", err)
 	}
 	err := stale(t.Context(), newPod("shop", "b"))
-	if _, denied := errors.AsType[*admit.Denial](err); !denied {
+	if !admit.IsDenial(err) {
 		t.Errorf("Got %v, want a denial", err)
 	}
 	// The denial has taught the replica what is used.
