@@ -224,7 +224,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 	}
 	err := s.call(ctx, r)
 	if err != nil && phase == Validating && c.mixed != nil {
-		err = m.reconsider(ctx, s, err)
+		s, err = m.reconsider(ctx, s, err)
 	}
 	end := time.Now()
 	if c.observe != nil {
@@ -232,7 +232,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 	}
 	switch {
 	case IsDenial(err):
-		r.Audit(deniedBy, s.plugin.Name)
+		r.annotate(deniedBy, s.plugin.Name)
 		s.logDenial(ctx, r, err)
 	case err != nil:
 		// The router logs it, and the API server may show it to the user.

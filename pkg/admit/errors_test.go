@@ -161,6 +161,7 @@ func TestWarningsAndAnnotations(t *testing.T) {
 					r.Warn("%s says %d", plugin, 100)
 					r.Audit("key", plugin)
 					r.Audit(plugin, "x")
+					r.Audit("plugin", "another")
 					return err
 				}
 			}

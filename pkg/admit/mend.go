@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/internal/reads"
+	"github.com/postern-dev/postern/internal/shorttext"
 )
 
 // unchangedAudit is the audit annotation with the plugins whose changes the admitted object lacks, separated by commas.
@@ -33,36 +34,36 @@ type mender struct {
 	unchanged []string
 }
 
-// reconsider returns nil if the denial of a step is dropped, and otherwise the error of the step: the denial, or that of
-// the request with all changes, which names what is really wrong with the object.
-func (m *mender) reconsider(ctx context.Context, s step, denial error) error {
+// reconsider returns nil if the denial of a step is dropped. Otherwise it returns the denial, or that of the request with all
+// changes, which names what is really wrong with the object, and the step that denied.
+func (m *mender) reconsider(ctx context.Context, s step, denial error) (step, error) {
 	own := slices.IndexFunc(m.chain.mutating, func(o step) bool { return o.plugin == s.plugin && o.sees(m.request.AdmissionRequest) })
 	if own < 0 || m.request.Object == nil || !IsDenial(denial) || !m.chain.mixed() {
-		return denial
+		return s, denial
 	}
 	// Slow dry runs must leave time for the denial.
 	ctx, cancel := halfOfTheTime(ctx)
 	defer cancel()
-	err := m.change(ctx)
+	by, err := m.change(ctx)
 	if err == nil {
-		err = s.call(ctx, m.changed)
+		by, err = s, s.call(ctx, m.changed)
 	}
 	switch {
 	case IsDenial(err):
-		return err
+		return by, err
 	case err != nil || !m.lacks(ctx, own):
-		return denial
+		return s, denial
 	}
 	m.unchanged = append(m.unchanged, s.plugin.Name)
-	return nil
+	return s, nil
 }
 
-// change makes the changes of all plugins once.
-func (m *mender) change(ctx context.Context) (err error) {
+// change makes the changes of all plugins once. Of an error, it returns the step.
+func (m *mender) change(ctx context.Context) (by step, err error) {
 	if m.changed == nil {
-		m.changed, err = m.request.dryRun(ctx, m.chain.mutating)
+		m.changed, by, err = m.request.dryRun(ctx, m.chain.mutating)
 	}
-	return err
+	return by, err
 }
 
 // lacks reports whether the object lacks changes of a mutating step: whether the step would change the object, after those
@@ -74,11 +75,11 @@ func (m *mender) lacks(ctx context.Context, own int) bool {
 	if err := need(ctx, m.request.CopyMemory()); err != nil {
 		return false
 	}
-	before, err := m.request.dryRun(ctx, m.chain.mutating[:own])
+	before, _, err := m.request.dryRun(ctx, m.chain.mutating[:own])
 	if err != nil || need(ctx, before.CopyMemory()) != nil {
 		return false
 	}
-	after, err := before.dryRun(ctx, m.chain.mutating[own:own+1])
+	after, _, err := before.dryRun(ctx, m.chain.mutating[own:own+1])
 	return err == nil && !apiequality.Semantic.DeepEqual(before.Object, after.Object)
 }
 
@@ -89,7 +90,7 @@ func (m *mender) tell(ctx context.Context) {
 	}
 	m.request.Audit(unchangedAudit, strings.Join(m.unchanged, ","))
 	klog.FromContext(ctx).V(2).Info("Admitted without the changes of plugins that other replicas may lack",
-		"user", m.request.UserInfo.Username, "plugins", m.unchanged)
+		"user", shorttext.Line(m.request.UserInfo.Username, maxLoggedUser), "plugins", m.unchanged)
 	if m.chain.mended != nil {
 		for _, plugin := range m.unchanged {
 			m.chain.mended(plugin)
@@ -106,8 +107,9 @@ func halfOfTheTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)/2)
 }
 
-// dryRun returns a copy of the request after the steps that see it. The copy has its own warnings and audit annotations.
-func (r *Request) dryRun(ctx context.Context, steps []step) (*Request, error) {
+// dryRun returns a copy of the request after the steps that see it, or the step that did not admit it and its error. The copy has
+// its own warnings and audit annotations.
+func (r *Request) dryRun(ctx context.Context, steps []step) (*Request, step, error) {
 	ar := *r.AdmissionRequest
 	ar.DryRun = new(true)
 	c := &Request{AdmissionRequest: &ar, Object: r.Object.DeepCopyObject(), OldObject: r.OldObject, grown: r.grown}
@@ -116,11 +118,11 @@ func (r *Request) dryRun(ctx context.Context, steps []step) (*Request, error) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("plugin %s was not reached: %w", s.plugin.Name, err)
+			return nil, s, fmt.Errorf("plugin %s was not reached: %w", s.plugin.Name, err)
 		}
 		if err := s.call(ctx, c); err != nil {
-			return nil, err
+			return nil, s, err
 		}
 	}
-	return c, nil
+	return c, step{}, nil
 }

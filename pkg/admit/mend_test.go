@@ -90,7 +90,7 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 		"it changes what another one wants too": {plugins: []*admit.Plugin{p("O", set("Q"), nil), p("P", set("P"), requires("P", "Q"))}, pod: bare, without: "P"},
 		"its Mutate denies":                     {plugins: []*admit.Plugin{p("P", denies, requires("P"))}, pod: bare, want: "never"},
 		"its Mutate fails":                      {plugins: []*admit.Plugin{p("P", fails, requires("P"))}, pod: bare, want: "no label P"},
-		"the Mutate of another one denies":      {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", denies, nil)}, pod: bare, want: "never"},
+		"the Mutate of another one denies":      {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", denies, nil)}, pod: bare, want: "never", by: "Q"},
 		"the Mutate of another one fails":       {plugins: []*admit.Plugin{p("P", set("P"), requires("P")), p("Q", fails, nil)}, pod: bare, want: "no label P"},
 		"it fails after its change":             {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(fails))}, pod: bare, want: "no label P"},
 		"it denies after its change":            {plugins: []*admit.Plugin{p("P", set("P"), onCopyOnly(denies))}, pod: bare, want: "never"},
@@ -143,9 +143,12 @@ func TestDenialsThatOthersMayHaveCaused(t *testing.T) {
 				t.Errorf("Got the audit annotations %v, the warnings %q and the counts %q, want %v", got.AuditAnnotations, got.Warnings, mended, want)
 			}
 			for plugin, r := range rejected {
-				if got.Allowed && r {
-					t.Errorf("Observed that %s rejected a request that was admitted", plugin)
+				if want := tc.want != "" && plugin == cmp.Or(tc.by, "P"); r != want {
+					t.Errorf("Observed that %s rejected the request: %t, want %t", plugin, r, want)
 				}
+			}
+			if tc.by != "" && !rejected[tc.by] {
+				t.Errorf("Did not observe that %s denied the request", tc.by)
 			}
 			if ar.DryRun != nil {
 				t.Error("The request became a dry run")

@@ -110,7 +110,8 @@ type Deps struct {
 	Flags map[string]string
 	// Metrics is the registry for the metrics of the plugin, or nil if there is none. Only New may register metrics.
 	Metrics metrics.KubeRegistry
-	// Observe is called after each call of a Func, with its duration and its error. It may be nil. Plugins do not call it.
+	// Observe is called after each call of a Func, with its duration and its error. If Mixed is true, a reconsidered denial is that
+	// of the plugin that denied at last, with the whole duration. It may be nil. Plugins do not call it.
 	Observe func(plugin string, phase Phase, r *Request, took time.Duration, err error)
 	// Warn is called for each warning of a Handler. It may be nil. Plugins do not call it.
 	Warn func(plugin, message string)

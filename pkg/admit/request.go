@@ -34,9 +34,15 @@ func (r *Request) Warn(format string, args ...any) {
 }
 
 // Audit adds an annotation to the audit event of the request. The API server prefixes
-// the key with the name of the webhook and a slash, so the key must not have a slash. The key "plugin" names the plugin
-// that denied the request.
+// the key with the name of the webhook and a slash, so the key must not have a slash. The key "plugin" is
+// ignored: it names the plugin that denied the request.
 func (r *Request) Audit(key, value string) {
+	if key != deniedBy {
+		r.annotate(key, value)
+	}
+}
+
+func (r *Request) annotate(key, value string) {
 	if r.audit == nil {
 		r.audit = map[string]string{}
 	}

@@ -11,6 +11,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/postern-dev/postern/internal/shorttext"
 )
 
 // largeAnswer is the size beyond which an answer has a deadline of its own. Smaller answers fit into the buffers of a
@@ -88,7 +90,7 @@ func (h *half) reject(ctx context.Context, w http.ResponseWriter, start time.Tim
 		rej = badRequest("other", "%v", err)
 	}
 	if suppressed, ok := h.router.rejections.Allow(); ok {
-		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", rej.sentence, "suppressed", suppressed)
+		klog.FromContext(ctx).V(2).Info("Rejected a request", "path", h.service+"/"+h.phase, "code", rej.code, "reason", shorttext.Line(rej.sentence, maxLoggedError), "suppressed", suppressed)
 	}
 	h.router.metrics.rejected(h, rej.reason)
 	if rej.isChosen && rej.uid != "" {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -108,6 +109,32 @@ func TestPanicIsADenial(t *testing.T) {
 	s.admit(t, "/pods/mutate", "u-2")
 	if got := s.counts(t)["postern_webhook_panics_total mutate /pods"]; got != 1 {
 		t.Errorf("Got %v panics counted, want 1", got)
+	}
+}
+
+// TestLogOfNames has a name that the API server has not checked yet. A user must not write other values into a line of the log.
+func TestLogOfNames(t *testing.T) {
+	s := serve(t, service(func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		klog.FromContext(ctx).Info("Looked")
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	}))
+	for name, tc := range map[string]struct{ namespace, name, want string }{
+		"plain":                {"shop", "web", `object="shop/web"`},
+		"without a namespace":  {"", "node", `object="node"`},
+		"without a name":       {"shop", "", `object="shop/"`},
+		"with quotation marks": {"shop", "x\" plugin=\"X\"\nI0101 forged", `object="shop/x\" plugin=\"X\" I0101 forged"`},
+		"long":                 {"shop", strings.Repeat("x", 1<<20), `object="shop/` + strings.Repeat("x", 253) + ` ..."`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(s.log.String())
+			a := s.send(t, http.MethodPost, "/pods/mutate", bytes.NewReader(encode(t, &admissionv1.AdmissionRequest{UID: "u-1", Namespace: tc.namespace, Name: tc.name})))
+			if !response(t, a, "u-1").Allowed {
+				t.Errorf("Got %s", a.body)
+			}
+			if got := s.log.String()[before:]; !strings.Contains(got, `"Looked" `) || !strings.HasSuffix(strings.TrimSpace(got), " "+tc.want) {
+				t.Errorf("Got the log %q, want %s at its end", got, tc.want)
+			}
+		})
 	}
 }
 

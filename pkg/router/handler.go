@@ -127,9 +127,14 @@ func shortError(err error) error { return errors.New(shorttext.Line(err.Error(),
 
 func (s *subject) logValues(h *half) []any {
 	short := func(text string) string { return shorttext.Line(text, maxLogged) }
+	// klog escapes nothing in an ObjectRef, and the API server checks a name after the mutating phase.
+	object := short(s.name)
+	if s.namespace != "" {
+		object = short(s.namespace) + "/" + object
+	}
 	return []any{
 		"path", h.service + "/" + h.phase, "uid", short(string(s.uid)), "operation", short(string(s.operation)),
-		"resource", short(s.resource), "subresource", short(s.subResource), "object", klog.KRef(short(s.namespace), short(s.name)),
+		"resource", short(s.resource), "subresource", short(s.subResource), "object", object,
 	}
 }
 

@@ -178,7 +178,7 @@ func (l *lease) explain(ctx context.Context, err error) error {
 	if !l.isChosen && !queued {
 		// After the deadline, the API server does not repeat the request.
 		if refused && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", err)
+			klog.FromContext(ctx).V(2).Info("Could not decide a request, and lacked memory for what it reads", "err", shortError(err))
 			return held
 		}
 		return err

@@ -188,7 +188,7 @@ func decodeReview(body []byte, newObject func(*admissionv1.AdmissionRequest) run
 		}
 	}
 	if review.TypeMeta != reviewType {
-		return nil, badRequest("wrong_kind", "the body is kind %q of version %q, want %q of %q", review.Kind, review.APIVersion, reviewType.Kind, reviewType.APIVersion)
+		return nil, badRequest("wrong_kind", "the body is kind %.253q of version %.253q, want %q of %q", review.Kind, review.APIVersion, reviewType.Kind, reviewType.APIVersion)
 	}
 	if review.Request == nil {
 		return nil, badRequest("no_request", "the AdmissionReview has no request")

@@ -60,9 +60,6 @@ func obedient() *admit.Plugin {
 					r.Warn("%s", a["warn"])
 					r.Audit("warned", a["warn"])
 				}
-				if a["deniedBy"] != "" {
-					r.Audit("plugin", a["deniedBy"])
-				}
 				if a["namespace"] != "" {
 					if _, err := namespaces.Get(a["namespace"]); err != nil {
 						return fmt.Errorf("looking: %w", err)
@@ -127,7 +124,6 @@ func TestCheck(t *testing.T) {
 		"warned":                      {create("warn: careful") + "want: {allowed: true, warnings: [careful], audit: {warned: careful}}", ""},
 		"warned by surprise":          {create("warn: careful") + "want: {allowed: true, audit: {warned: careful}}", "Warnings differ"},
 		"annotated by surprise":       {create("warn: careful") + "want: {allowed: true, warnings: [careful]}", "Audit annotations differ"},
-		"annotated as a denial":       {create("deniedBy: me") + "want: {allowed: true}", "is for the plugin that denies"},
 		"not warned":                  {create("") + "want: {allowed: true, warnings: [careful]}", "Warnings differ"},
 		"changed":                     {create("label: once") + "want: {allowed: true, object: " + strings.Replace(labelled("once"), "LABEL", "true", 1) + "}", ""},
 		"changed otherwise":           {create("label: once") + "want: {allowed: true, object: " + strings.Replace(labelled("once"), "LABEL", "false", 1) + "}", "Objects differ"},

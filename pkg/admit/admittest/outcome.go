@@ -15,9 +15,6 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// deniedBy is the audit annotation with the plugin that denied a request.
-const deniedBy = "plugin"
-
 // Outcome is the outcome of a request after both phases.
 type Outcome struct {
 	// Allowed is true if no phase denied the request. Otherwise Status is the denial.
@@ -82,10 +79,8 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	}
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
-	if by, ok := out.Audit[deniedBy]; ok && (resp.Allowed || by != s.plugin) {
-		return fmt.Errorf("the audit annotation %q is for the plugin that denies, and has %q", deniedBy, by)
-	}
-	delete(out.Audit, deniedBy)
+	// It names the plugin that denied the request, which is the only one.
+	delete(out.Audit, "plugin")
 	if !resp.Allowed {
 		out.Allowed = false
 		if resp.Result == nil {
