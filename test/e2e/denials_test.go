@@ -72,33 +72,39 @@ func TestDenialNamesThePlugin(t *testing.T) {
 		if after := p.Metric(t, "postern_denials_total", label); after != before+1 {
 			t.Errorf("%s denied %v requests and then %v, want one more", d.plugin, before, after)
 		}
-		logged := 0
-		for line := range strings.Lines(p.Log()) {
-			if strings.Contains(line, `] "Denied" `) && strings.Contains(line, fmt.Sprintf(` object=%q plugin=%q user="`, ns+"/"+d.pod, d.plugin)) {
-				logged++
+		e2e.Eventually(t, settleBound, "the denial is in the log", func(context.Context) error {
+			logged := 0
+			for line := range strings.Lines(p.Log()) {
+				if strings.Contains(line, `] "Denied" `) && strings.Contains(line, fmt.Sprintf(` object=%q plugin=%q user="`, ns+"/"+d.pod, d.plugin)) {
+					logged++
+				}
 			}
-		}
-		if logged != 1 {
-			t.Errorf("The denial of %s is in %d lines of the log, want 1", d.plugin, logged)
-		}
+			if logged != 1 {
+				return fmt.Errorf("the denial of %s is in %d lines of the log, want 1", d.plugin, logged)
+			}
+			return nil
+		})
 	}
 	if _, err := pods.Create(t.Context(), pod("admitted"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 	documented := documentedDenial(t, c)
 	documented.ObjectRef.Namespace = ns
-	got, found := map[string]string{}, false
-	for _, e := range c.Audit(t, func(e e2e.AuditEvent) bool {
-		return e.ObjectRef.Namespace == ns && e.ObjectRef.Resource == "pods" && e.ObjectRef.Name != "called"
-	}) {
-		got[e.ObjectRef.Name] = e.Annotations["pods.postern.dev/plugin"]
-		maps.DeleteFunc(e.Annotations, func(key, _ string) bool { return documented.Annotations[key] == "" })
-		found = found || e.Verb == documented.Verb && e.ObjectRef == documented.ObjectRef && maps.Equal(e.Annotations, documented.Annotations)
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("Got the audit annotations %v, want %v", got, want)
-	}
-	if !found {
-		t.Errorf("No audit event is as the document says, %+v", documented)
-	}
+	e2e.Eventually(t, settleBound, "the audit log has the events", func(context.Context) error {
+		got, found := map[string]string{}, false
+		for _, e := range c.Audit(t, func(e e2e.AuditEvent) bool {
+			return e.ObjectRef.Namespace == ns && e.ObjectRef.Resource == "pods" && e.ObjectRef.Name != "called"
+		}) {
+			got[e.ObjectRef.Name] = e.Annotations["pods.postern.dev/plugin"]
+			maps.DeleteFunc(e.Annotations, func(key, _ string) bool { return documented.Annotations[key] == "" })
+			found = found || e.Verb == documented.Verb && e.ObjectRef == documented.ObjectRef && maps.Equal(e.Annotations, documented.Annotations)
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("got the audit annotations %v, want %v", got, want)
+		}
+		if !found {
+			return fmt.Errorf("no audit event is as the document says, %+v", documented)
+		}
+		return nil
+	})
 }

@@ -122,9 +122,12 @@ var (
 	kubectlWarning = regexp.MustCompile(`(?m)^Warning: .*$`)
 	// closedFor depends on how fast the test is.
 	closedFor = regexp.MustCompile(`closed for [0-9hms.]+ of`)
+	// wordEllipsis is an ellipsis that is a word.
+	wordEllipsis = regexp.MustCompile(`(^| )…( |$)`)
 )
 
-// prints runs a command, and returns what is wrong with its output. An ellipsis in the page stands for any text.
+// prints runs a command, and returns what is wrong with its output. An ellipsis in the page stands for any text, in a word for a part
+// of the word.
 func (c *cluster) prints(t *testing.T, step installed.Step) string {
 	t.Helper()
 	out, err := c.shell.Run(t.Context(), step.Line)
@@ -132,7 +135,8 @@ func (c *cluster) prints(t *testing.T, step installed.Step) string {
 		return strings.Join(strings.Fields(closedFor.ReplaceAllString(kubectlWarning.ReplaceAllString(text, ""), "closed for a while of")), " ")
 	}
 	got, want := plain(out), plain(step.Prints)
-	if !regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".+") + "$").MatchString(got) {
+	pattern := strings.ReplaceAll(wordEllipsis.ReplaceAllString(regexp.QuoteMeta(want), "${1}.+${2}"), "…", "[^ ]+")
+	if !regexp.MustCompile("^" + pattern + "$").MatchString(got) {
 		return fmt.Sprintf("it prints\n%s\nwant\n%s", got, want)
 	}
 	if failed := err != nil; failed != strings.HasPrefix(step.Prints, "Error from server") {
