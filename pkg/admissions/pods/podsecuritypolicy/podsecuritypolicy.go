@@ -91,6 +91,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 		s.hint, s.canStore = pod.Annotations[annotation], newEphemeral(old)
 	} else {
 		strategies.SyncSeccomp(pod)
+		s.byName = strategies.LacksSeccompAnnotation(pod)
 	}
 	got, err := s.run(ctx, items, pod)
 	switch {

@@ -282,3 +282,50 @@ func TestAnUnexpectedTypeIsDenied(t *testing.T) {
 		}
 	}
 }
+
+// TestChoiceByASeccompProfile has the choices of kube-apiserver 1.24.17 between a policy that changes every pod and one that
+// changes none. Both allow every profile.
+func TestChoiceByASeccompProfile(t *testing.T) {
+	const annotation = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
+	named := func(name, rule string) string {
+		return fmt.Sprintf(`{"apiVersion":"policy.postern.dev/v1","kind":"PodSecurityPolicy","metadata":{"name":%q,"annotations":{%q:"*"}},"spec":{
+			"seLinux":{"rule":"RunAsAny"},"runAsUser":{"rule":%q},"supplementalGroups":{"rule":"RunAsAny"},"fsGroup":{"rule":"RunAsAny"}}}`, name, annotation, rule)
+	}
+	p := newPlugin(t, "", everybody, named("a-strict", "MustRunAsNonRoot"), named("b-permissive", "RunAsAny"))
+	p.sync(t)
+	runtimeDefault := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	const podKey, containerKey = corev1.SeccompPodAnnotationKey, corev1.SeccompContainerAnnotationKeyPrefix + "c"
+	for name, tc := range map[string]struct {
+		annotations    map[string]string
+		pod, container *corev1.SeccompProfile
+		want           string
+	}{
+		"no profile":                        {want: "b-permissive"},
+		"the field of the pod":              {pod: runtimeDefault, want: "a-strict"},
+		"another field of the pod":          {pod: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}, want: "a-strict"},
+		"a field that has no annotation":    {pod: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost}, want: "b-permissive"},
+		"the field of a container":          {container: runtimeDefault, want: "b-permissive"},
+		"both fields":                       {pod: runtimeDefault, container: runtimeDefault, want: "a-strict"},
+		"the annotation of the pod":         {annotations: map[string]string{podKey: "runtime/default"}, want: "b-permissive"},
+		"the annotation of a container":     {annotations: map[string]string{containerKey: "runtime/default"}, want: "b-permissive"},
+		"the field and its annotation":      {annotations: map[string]string{podKey: "runtime/default"}, pod: runtimeDefault, want: "b-permissive"},
+		"the field and an empty annotation": {annotations: map[string]string{podKey: ""}, pod: runtimeDefault, want: "a-strict"},
+		"the field, and one of a container": {annotations: map[string]string{containerKey: "runtime/default"}, pod: runtimeDefault, want: "a-strict"},
+		"an annotation that is no profile":  {annotations: map[string]string{podKey: "foo"}, want: "b-permissive"},
+		"the field and another profile":     {annotations: map[string]string{podKey: "unconfined"}, pod: runtimeDefault, want: "b-permissive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := creation("")
+			pod := r.Object.(*corev1.Pod)
+			pod.Annotations = tc.annotations
+			pod.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: tc.pod}
+			pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SeccompProfile: tc.container}
+			if err := p.Mutate(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if got := pod.Annotations["kubernetes.io/psp"]; got != tc.want {
+				t.Errorf("Got the policy %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

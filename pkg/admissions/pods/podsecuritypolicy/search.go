@@ -27,6 +27,8 @@ type search struct {
 	// canStore reports whether the request can store the defaults of a policy, which complete has. It is nil if the pod must
 	// satisfy a policy unchanged.
 	canStore func(p *strategies.Policy, pod, complete *corev1.Pod) bool
+	// byName is true if a policy that does not change the pod is not preferred.
+	byName bool
 }
 
 // all is for requests that can store all defaults.
@@ -64,7 +66,7 @@ type result struct {
 }
 
 // run returns the first policy that the user may use and that the pod satisfies unchanged, or else the first one that
-// it satisfies with the defaults.
+// it satisfies with the defaults. With byName it returns the first one that it satisfies either way.
 func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod) (result, error) {
 	first, violating := result{unusable: true}, map[string]field.ErrorList{}
 	s.sort(items)
@@ -90,8 +92,8 @@ func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, po
 		switch {
 		case err != nil:
 			return result{}, err
-		case may && changed == pod:
-			return result{policy: item, pod: pod}, nil
+		case may && (changed == pod || s.byName):
+			return result{policy: item, pod: changed}, nil
 		case may:
 			first = result{policy: item, pod: changed}
 		}

@@ -73,6 +73,13 @@ func SyncSeccomp(pod *corev1.Pod) {
 	}
 }
 
+// LacksSeccompAnnotation reports whether a pod has a profile in its own field, and no annotation. kube-apiserver's plugin
+// wrote the annotation with the defaults of each policy, so that every policy changed such a pod. It wrote no annotation
+// for the fields of containers.
+func LacksSeccompAnnotation(pod *corev1.Pod) bool {
+	return seccompName(podContext(pod).SeccompProfile) != "" && pod.Annotations[corev1.SeccompPodAnnotationKey] == ""
+}
+
 // setDefault sets the default profile of a pod that has none, as an annotation and as a field.
 func (s seccomp) setDefault(pod *corev1.Pod) {
 	if s.preset == "" || pod.Annotations[corev1.SeccompPodAnnotationKey] != "" || podContext(pod).SeccompProfile != nil {
