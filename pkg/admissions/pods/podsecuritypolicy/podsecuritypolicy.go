@@ -4,7 +4,9 @@ package podsecuritypolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -85,10 +87,10 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 		return err
 	}
 	defer end()
-	s := search{uses: p.usesOf(r, pod), canStore: all}
+	s := search{uses: p.usesOf(r, pod), store: all}
 	if r.SubResource == ephemeral {
 		old, _ := r.OldObject.(*corev1.Pod)
-		s.hint, s.canStore = pod.Annotations[annotation], newEphemeral(old)
+		s.hint, s.store = pod.Annotations[annotation], newEphemeral(old)
 	} else {
 		strategies.SyncSeccomp(pod)
 		s.byName = strategies.LacksSeccompAnnotation(pod)
@@ -100,7 +102,7 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 	case got.unusable:
 		return admit.Forbidden(r, errNoProviders)
 	case got.policy == nil:
-		return admit.Forbidden(r, fmt.Errorf("PodSecurityPolicy: unable to admit pod: %v", texts(got.violations)))
+		return admit.Forbidden(r, denial("admit", got))
 	}
 	*pod = *got.pod
 	if r.SubResource == "" {
@@ -134,7 +136,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 		return err
 	}
 	defer end()
-	s := search{uses: p.usesOf(r, pod), hint: pod.Annotations[annotation]}
+	s := search{uses: p.usesOf(r, pod), hint: pod.Annotations[annotation], store: none}
 	got, err := s.run(ctx, items, pod)
 	if err != nil {
 		return err
@@ -148,7 +150,7 @@ func (p *plugin) validate(ctx context.Context, r *admit.Request) error {
 	case got.unusable:
 		return admit.Forbidden(r, errNoProviders)
 	case got.policy == nil:
-		return admit.Forbidden(r, fmt.Errorf("PodSecurityPolicy: unable to validate pod: %v", texts(got.violations)))
+		return admit.Forbidden(r, denial("validate", got))
 	}
 	r.Audit("validate-policy", got.policy.Name)
 	return nil
@@ -166,6 +168,12 @@ func (p *plugin) confirm(ctx context.Context, s search, pod *corev1.Pod, got res
 		return result{}, err
 	}
 	return s.run(ctx, items, pod)
+}
+
+// denial returns kube-apiserver's words, and then the missing defaults, which kube-apiserver did not name.
+func denial(verb string, got result) error {
+	text := fmt.Sprintf("PodSecurityPolicy: unable to %s pod: %v", verb, texts(got.violations))
+	return errors.New(strings.Join(append([]string{text}, got.lacking...), "; "))
 }
 
 // texts returns the violations in words, without those after strategies.MaxText bytes.

@@ -248,6 +248,35 @@ func TestDenialsAreShort(t *testing.T) {
 	}
 }
 
+// TestMissingDefaultsAreShort has many policies, and a pod with many containers that lack their defaults.
+func TestMissingDefaultsAreShort(t *testing.T) {
+	var policies []string
+	for i := range 5 {
+		policies = append(policies, strings.NewReplacer(`"any"`, fmt.Sprintf(`"any-%d"`, i), `"runAsUser":{"rule":"RunAsAny"}`, `"runAsUser":{"rule":"MustRunAsNonRoot"}`).Replace(anyPolicy))
+	}
+	p := newPlugin(t, "", everybody, policies...)
+	p.sync(t)
+	r := creation("")
+	spec := &r.Object.(*corev1.Pod).Spec
+	for range 10_000 {
+		spec.Containers = append(spec.Containers, spec.Containers[0])
+	}
+	want := `pods "web" is forbidden: PodSecurityPolicy: unable to validate pod: []`
+	for i := range 3 {
+		var fields []string
+		for j := range 10 {
+			fields = append(fields, fmt.Sprintf("spec.containers[%d].securityContext.runAsNonRoot", j))
+		}
+		want += fmt.Sprintf(`; the pod lacks defaults of policy "any-%d": %s`, i, strings.Join(fields, ", "))
+	}
+	if err := p.Validate(t.Context(), r); !admit.IsDenial(err) || err.Error() != want {
+		t.Errorf("Got\n  %.5000v\nwant a denial\n  %s", err, want)
+	}
+	if len(p.asked) != 3 {
+		t.Errorf("Got %d access reviews, want 3", len(p.asked))
+	}
+}
+
 // TestAnEndedRequestIsNoDenial has a context that ends before the policies are tried.
 func TestAnEndedRequestIsNoDenial(t *testing.T) {
 	p := newPlugin(t, "", everybody, strings.Replace(anyPolicy, `"privileged":true`, `"privileged":false`, 1))

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -24,32 +26,34 @@ type search struct {
 	uses *uses
 	// hint is the name of the policy that is tried first.
 	hint string
-	// canStore reports whether the request can store the defaults of a policy, which complete has. It is nil if the pod must
-	// satisfy a policy unchanged.
-	canStore func(p *strategies.Policy, pod, complete *corev1.Pod) bool
+	// store returns the pod with the defaults of a policy that the request can store. complete has all defaults.
+	store func(p *strategies.Policy, pod, complete *corev1.Pod) *corev1.Pod
 	// byName is true if a policy that does not change the pod is not preferred.
 	byName bool
 }
 
 // all is for requests that can store all defaults.
-func all(*strategies.Policy, *corev1.Pod, *corev1.Pod) bool { return true }
+func all(_ *strategies.Policy, _, complete *corev1.Pod) *corev1.Pod { return complete }
+
+// none is for requests that can store no defaults.
+func none(_ *strategies.Policy, pod, _ *corev1.Pod) *corev1.Pod { return pod }
 
 // newEphemeral is for requests that can store only the defaults in the added ephemeral containers.
-func newEphemeral(old *corev1.Pod) func(p *strategies.Policy, pod, complete *corev1.Pod) bool {
+func newEphemeral(old *corev1.Pod) func(p *strategies.Policy, pod, complete *corev1.Pod) *corev1.Pod {
 	existing := sets.New[string]()
 	if old != nil {
 		for c := range podspec.EachContainer(&old.Spec, podspec.EphemeralContainers) {
 			existing.Insert(c.Name)
 		}
 	}
-	return func(p *strategies.Policy, pod, complete *corev1.Pod) bool {
+	return func(p *strategies.Policy, pod, _ *corev1.Pod) *corev1.Pod {
 		stored := pod.DeepCopy()
 		for c := range podspec.EachContainer(&stored.Spec, podspec.EphemeralContainers) {
 			if !existing.Has(c.Name) {
 				p.DefaultContainer(stored, c)
 			}
 		}
-		return apiequality.Semantic.DeepEqual(stored, complete)
+		return stored
 	}
 }
 
@@ -61,6 +65,8 @@ type result struct {
 	pod *corev1.Pod
 	// violations are the violations of the policies that the user may use.
 	violations field.ErrorList
+	// lacking says which defaults of other such policies the pod lacks, and the request cannot store.
+	lacking []string
 	// unusable is true if no policy could admit any pod.
 	unusable bool
 }
@@ -101,7 +107,7 @@ func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, po
 	if first.policy != nil {
 		return first, nil
 	}
-	return s.denied(ctx, items, violating, first)
+	return s.denied(ctx, items, pod, violating, first)
 }
 
 // sort sorts by name, with the hint first.
@@ -128,26 +134,36 @@ func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, fi
 	if apiequality.Semantic.DeepEqual(pod, complete) {
 		return pod, nil
 	}
-	if s.canStore == nil || !s.canStore(policy, pod, complete) {
-		return nil, nil
+	if stored := s.store(policy, pod, complete); stored == complete || apiequality.Semantic.DeepEqual(stored, complete) {
+		return complete, nil
 	}
-	return complete, nil
+	return nil, nil
 }
 
-// denied returns the violations of the policies that the user may use, in the order of the search. A user does not
-// learn about other policies.
-func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, violating map[string]field.ErrorList, out result) (result, error) {
+// maxLacking is the largest number of policies whose missing defaults a denial names.
+const maxLacking = 3
+
+// denied returns the violations and the missing defaults of the policies that the user may use, in the order of the
+// search. A user does not learn about other policies.
+func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod, violating map[string]field.ErrorList, out result) (result, error) {
 	for _, item := range items {
-		errs, ok := violating[item.Name]
-		if !ok {
+		errs, violates := violating[item.Name]
+		policy, err := strategies.New(item)
+		if err != nil || (!violates && len(out.lacking) == maxLacking) {
 			continue
 		}
 		may, err := s.uses.may(ctx, item.Name)
-		if err != nil {
+		switch {
+		case err != nil:
 			return result{}, err
-		}
-		if may {
+		case !may:
+		case violates:
 			out.violations = append(out.violations, errs...)
+		default:
+			complete := pod.DeepCopy()
+			policy.Default(complete)
+			fields := strategies.Changes(s.store(policy, pod, complete), complete)
+			out.lacking = append(out.lacking, fmt.Sprintf("the pod lacks defaults of policy %q: %s", item.Name, strings.Join(fields, ", ")))
 		}
 	}
 	return out, nil
