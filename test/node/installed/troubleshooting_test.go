@@ -20,10 +20,10 @@ func TestTroubleshooting(t *testing.T) {
 	c.block(t, c.readme(t)[0])
 	c.installed(t)
 	c.sh(t, "helm upgrade postern installer/helm/postern --namespace %s --reuse-values --wait --set plugins='{AlwaysPullImages,PodNodeSelector,OwnerReferencesPermissionEnforcement}'", namespace)
+	c.replaced(t)
 	c.sh(t, "kubectl create namespace shop && kubectl annotate namespace shop scheduler.alpha.kubernetes.io/node-selector=team=shop")
 	c.sh(t, "kubectl -n shop create deployment web --image=web:1 --replicas=0")
 	c.sh(t, `kubectl -n shop patch deployment web -p '{"spec": {"replicas": 1, "template": {"spec": {"nodeSelector": {"team": "other"}}}}}'`)
-	c.replaced(t)
 	for _, section := range []string{
 		"Why was a request denied?", "Why was a request not denied?", "Why is a webhook not registered?",
 		// This stops Postern, and what it has logged goes with it.
