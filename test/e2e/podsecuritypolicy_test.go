@@ -16,7 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/postern-dev/postern/internal/ring"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 	"github.com/postern-dev/postern/test/controlplane"
 	"github.com/postern-dev/postern/test/e2e"
@@ -335,4 +337,49 @@ func blocks(doc string) []block {
 		out = append(out, b)
 	}
 	return out
+}
+
+// TestDefaultAppArmorProfileWithoutAWarning has a policy with a default profile. The API server warns of a pod that has it only as
+// an annotation.
+func TestDefaultAppArmorProfileWithoutAWarning(t *testing.T) {
+	ring.Second(t, "two starts of Postern for one field")
+	t.Parallel()
+	c := suite.Lend(t)
+	c.Apply(t, `apiVersion: policy.postern.dev/v1
+kind: PodSecurityPolicy
+metadata: {name: armored, annotations: {apparmor.security.beta.kubernetes.io/defaultProfileName: runtime/default}}
+spec: {seLinux: {rule: RunAsAny}, runAsUser: {rule: RunAsAny}, supplementalGroups: {rule: RunAsAny}, fsGroup: {rule: RunAsAny}, volumes: ['*']}
+`)
+	ns := c.Namespace(t)
+	config, w := c.Config(t, controlplane.Admin), &warnings{}
+	config.WarningHandler = w
+	var err error
+	if w.take, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		fields bool
+		want   []string
+	}{
+		{false, []string{`metadata.annotations[container.apparmor.security.beta.kubernetes.io/app]: deprecated since v1.30; use the "appArmorProfile" field instead`}},
+		{true, nil},
+	} {
+		p := c.StartPostern(t, withPolicies(configured(t, fmt.Sprintf("- {name: PodSecurityPolicy, configuration: {appArmorFields: %t}}", tc.fields))))
+		e2e.Eventually(t, settleBound, "a pod gets the default", func(ctx context.Context) error {
+			var made *corev1.Pod
+			got, err := w.of(func(client kubernetes.Interface) (err error) {
+				made, err = client.CoreV1().Pods(ns).Create(ctx, pod("web"), dryRun())
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			sc := made.Spec.Containers[0].SecurityContext
+			if sc == nil || sc.AppArmorProfile == nil || sc.AppArmorProfile.Type != corev1.AppArmorProfileTypeRuntimeDefault || !slices.Equal(got, tc.want) {
+				return fmt.Errorf("with the fields %t, got %v and the warnings %q, want %q", tc.fields, sc, got, tc.want)
+			}
+			return nil
+		})
+		p.Stop(t)
+	}
 }

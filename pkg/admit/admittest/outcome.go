@@ -55,6 +55,9 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 	return out, nil
 }
 
+// deniedBy is the audit annotation with the plugin that denied a request.
+const deniedBy = "plugin"
+
 // play sends a request through one phase, and once more after a change: plugins
 // are called again when a later webhook changed the object.
 func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, out *Outcome) error {
@@ -79,8 +82,10 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	}
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
-	// It names the plugin that denied the request, which is the only one.
-	delete(out.Audit, "plugin")
+	if by, ok := out.Audit[deniedBy]; ok && (resp.Allowed || by != s.plugin) {
+		return fmt.Errorf("the audit annotation %q is for the plugin that denies, and has %q", deniedBy, by)
+	}
+	delete(out.Audit, deniedBy)
 	if !resp.Allowed {
 		out.Allowed = false
 		if resp.Result == nil {

@@ -12,6 +12,8 @@ type config struct {
 	LegacyAPIGroups bool `json:"legacyAPIGroups"`
 	// CheckEphemeralContainers validates pods when a user adds ephemeral containers. kube-apiserver's plugin does not.
 	CheckEphemeralContainers bool `json:"checkEphemeralContainers"`
+	// AppArmorFields sets a default AppArmor profile as a field too. kube-apiserver's plugin does not.
+	AppArmorFields bool `json:"appArmorFields"`
 }
 
 func load(data []byte) (config, error) {

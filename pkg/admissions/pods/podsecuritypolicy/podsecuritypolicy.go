@@ -56,7 +56,7 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 	if err != nil {
 		return admit.Handler{}, err
 	}
-	p := &plugin{policies: known, authorize: d.Authorize, groups: c.groups()}
+	p := &plugin{policies: known, authorize: d.Authorize, groups: c.groups(), appArmorFields: c.AppArmorFields}
 	h := admit.Handler{Mutate: p.mutate, Validate: p.validate}
 	if c.CheckEphemeralContainers {
 		h.Rules = []admit.Rule{admit.On("pods/"+ephemeral, admissionv1.Update)}
@@ -69,6 +69,8 @@ type plugin struct {
 	authorize admit.AuthorizeFunc
 	// groups are the API groups in which users may have the permission to use a policy.
 	groups []string
+	// appArmorFields sets a default AppArmor profile as a field too.
+	appArmorFields bool
 }
 
 // mutate sets the defaults of the chosen policy in a new pod, or in new ephemeral containers.
@@ -103,6 +105,9 @@ func (p *plugin) mutate(ctx context.Context, r *admit.Request) error {
 		return admit.Forbidden(r, errNoProviders)
 	case got.policy == nil:
 		return admit.Forbidden(r, denial("admit", got))
+	}
+	if p.appArmorFields {
+		strategies.AddAppArmorFields(pod, got.pod)
 	}
 	*pod = *got.pod
 	if r.SubResource == "" {

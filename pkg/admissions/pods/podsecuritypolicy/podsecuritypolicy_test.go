@@ -277,6 +277,42 @@ func TestMissingDefaultsAreShort(t *testing.T) {
 	}
 }
 
+// TestHintsNeedNoAnswer has policies whose defaults the pod lacks, which is denied whatever the access reviews say. The name of the
+// container is not checked yet.
+func TestHintsNeedNoAnswer(t *testing.T) {
+	var policies []string
+	for i := range 50 {
+		policies = append(policies, fmt.Sprintf(`{"apiVersion":"policy.postern.dev/v1","kind":"PodSecurityPolicy","metadata":{"name":"p-%02d","annotations":{"apparmor.security.beta.kubernetes.io/defaultProfileName":"runtime/default"}},
+			"spec":{"privileged":true,"seLinux":{"rule":"RunAsAny"},"runAsUser":{"rule":"RunAsAny"},"supplementalGroups":{"rule":"RunAsAny"},"fsGroup":{"rule":"RunAsAny"}}}`, i))
+	}
+	for name, tc := range map[string]struct {
+		authorize func(authorizationv1.SubjectAccessReviewSpec) (bool, error)
+		hints     int
+		asked     int
+	}{
+		"all":       {everybody, 3, 3},
+		"none":      {func(authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil }, 0, 10},
+		"no answer": {func(authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, errors.New("away") }, 0, 1},
+		"then no one": {func(s authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+			return s.ResourceAttributes.Name == "p-09", nil
+		}, 1, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlugin(t, "", tc.authorize, policies...)
+			p.sync(t)
+			r := creation("")
+			r.Object.(*corev1.Pod).Spec.Containers[0].Name = strings.Repeat("c", 1<<20)
+			err := p.Validate(t.Context(), r)
+			if !admit.IsDenial(err) || !strings.HasPrefix(err.Error(), `pods "web" is forbidden: PodSecurityPolicy: unable to validate pod: []`) || len(err.Error()) > 2<<10 {
+				t.Fatalf("Got %.5000v, want a short denial", err)
+			}
+			if got := strings.Count(err.Error(), "; the pod lacks defaults of policy"); got != tc.hints || len(p.asked) != tc.asked {
+				t.Errorf("Got %d hints after %d access reviews, want %d after %d", got, len(p.asked), tc.hints, tc.asked)
+			}
+		})
+	}
+}
+
 // TestAnEndedRequestIsNoDenial has a context that ends before the policies are tried.
 func TestAnEndedRequestIsNoDenial(t *testing.T) {
 	p := newPlugin(t, "", everybody, strings.Replace(anyPolicy, `"privileged":true`, `"privileged":false`, 1))

@@ -140,31 +140,54 @@ func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, fi
 	return nil, nil
 }
 
-// maxLacking is the largest number of policies whose missing defaults a denial names.
-const maxLacking = 3
-
 // denied returns the violations and the missing defaults of the policies that the user may use, in the order of the
 // search. A user does not learn about other policies.
 func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod, violating map[string]field.ErrorList, out result) (result, error) {
+	var lacking []*policyv1.PodSecurityPolicy
 	for _, item := range items {
-		errs, violates := violating[item.Name]
-		policy, err := strategies.New(item)
-		if err != nil || (!violates && len(out.lacking) == maxLacking) {
+		errs, ok := violating[item.Name]
+		if !ok {
+			lacking = append(lacking, item)
 			continue
 		}
 		may, err := s.uses.may(ctx, item.Name)
-		switch {
-		case err != nil:
+		if err != nil {
 			return result{}, err
-		case !may:
-		case violates:
+		}
+		if may {
 			out.violations = append(out.violations, errs...)
-		default:
+		}
+	}
+	out.lacking = s.lacking(ctx, lacking, pod)
+	return out, nil
+}
+
+// maxAsked and maxLacking are the largest numbers of policies for which a user is asked about, and which a denial names,
+// because the pod lacks their defaults.
+const maxAsked, maxLacking = 10, 3
+
+// lacking says which defaults of policies the pod lacks and the request cannot store. The request is denied in any case, so an
+// access review that fails must not make a failure of the denial.
+func (s search) lacking(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod) []string {
+	var out []string
+	for _, item := range items[:min(len(items), maxAsked)] {
+		policy, err := strategies.New(item)
+		if err != nil {
+			continue
+		}
+		may, err := s.uses.may(ctx, item.Name)
+		if err != nil {
+			return nil
+		}
+		if may {
 			complete := pod.DeepCopy()
 			policy.Default(complete)
 			fields := strategies.Changes(s.store(policy, pod, complete), complete)
-			out.lacking = append(out.lacking, fmt.Sprintf("the pod lacks defaults of policy %q: %s", item.Name, strings.Join(fields, ", ")))
+			out = append(out, fmt.Sprintf("the pod lacks defaults of policy %q: %s", item.Name, strings.Join(fields, ", ")))
+		}
+		if len(out) == maxLacking {
+			break
 		}
 	}
-	return out, nil
+	return out
 }

@@ -51,6 +51,22 @@ func (a appArmor) setDefault(pod *corev1.Pod, c podspec.Container) {
 	annotate(pod, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name, a.preset)
 }
 
+// AddAppArmorFields sets the fields of the profiles that Default has added to a pod as annotations. The API server does the same
+// when it stores a new pod, and warns of an annotation without the field.
+func AddAppArmorFields(before, after *corev1.Pod) {
+	if isWindows(after) {
+		return
+	}
+	for c := range podspec.EachContainer(&after.Spec) {
+		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+		if name := after.Annotations[key]; name != before.Annotations[key] {
+			if profile := appArmorField(name); profile != nil {
+				ownContext(c).AppArmorProfile = profile
+			}
+		}
+	}
+}
+
 // check checks the profiles of a container, or those of the pod if it has none.
 func (a appArmor) check(pod *corev1.Pod, c podspec.Container, ofPod []string) field.ErrorList {
 	if a.allowed == nil {

@@ -11,10 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/shorttext"
 )
 
-// maxChanges is the largest number of changes that a denial names for one policy.
-const maxChanges = 10
+const (
+	// maxChanges is the largest number of changes that a denial names for one policy.
+	maxChanges = 10
+	// maxKey is the most bytes of the key of an annotation in a denial. It has the name of a container, which is not checked yet.
+	maxKey = 317
+)
 
 // Changes returns the paths of what Default changed in a pod, at most maxChanges. Default adds no containers.
 func Changes(before, after *corev1.Pod) []string {
@@ -37,7 +42,7 @@ func changedAnnotations(before, after *corev1.Pod) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(after.Annotations)) {
 		if old, ok := before.Annotations[key]; !ok || old != after.Annotations[key] {
-			out = append(out, field.NewPath("metadata", "annotations").Key(key).String())
+			out = append(out, field.NewPath("metadata", "annotations").Key(shorttext.Of(key, maxKey)).String())
 		}
 	}
 	return out
