@@ -324,6 +324,18 @@ type warnings struct {
 	take kubernetes.Interface
 }
 
+// warningsOf returns the warnings of the administrator's requests.
+func warningsOf(t *testing.T, c *e2e.Cluster) *warnings {
+	t.Helper()
+	config, w := c.Config(t, controlplane.Admin), &warnings{}
+	config.WarningHandler = w
+	var err error
+	if w.take, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // HandleWarningHeader implements rest.WarningHandler.
 func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.mu.Lock()
@@ -347,12 +359,7 @@ func TestPodSecurityDefaultsOnly(t *testing.T) {
 	t.Parallel()
 	c := suite.Lend(t)
 	c.StartPostern(t, podSecurity(t, ", defaultsOnly: true, defaults: {enforce: baseline, warn: baseline}, exemptions: {namespaces: [kube-system]}"))
-	config, w := c.Config(t, controlplane.Admin), &warnings{}
-	config.WarningHandler = w
-	var err error
-	if w.take, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	w := warningsOf(t, c)
 	host := func(name string) *corev1.Pod {
 		p := pod(name)
 		p.Spec.HostNetwork = true

@@ -351,12 +351,7 @@ metadata: {name: armored, annotations: {apparmor.security.beta.kubernetes.io/def
 spec: {seLinux: {rule: RunAsAny}, runAsUser: {rule: RunAsAny}, supplementalGroups: {rule: RunAsAny}, fsGroup: {rule: RunAsAny}, volumes: ['*']}
 `)
 	ns := c.Namespace(t)
-	config, w := c.Config(t, controlplane.Admin), &warnings{}
-	config.WarningHandler = w
-	var err error
-	if w.take, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	w := warningsOf(t, c)
 	for _, tc := range []struct {
 		fields bool
 		want   []string

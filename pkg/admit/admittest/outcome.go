@@ -15,6 +15,9 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
+// deniedBy is the audit annotation with the plugin that denied a request.
+const deniedBy = "plugin"
+
 // Outcome is the outcome of a request after both phases.
 type Outcome struct {
 	// Allowed is true if no phase denied the request. Otherwise Status is the denial.
@@ -54,9 +57,6 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 	}
 	return out, nil
 }
-
-// deniedBy is the audit annotation with the plugin that denied a request.
-const deniedBy = "plugin"
 
 // play sends a request through one phase, and once more after a change: plugins
 // are called again when a later webhook changed the object.

@@ -75,6 +75,7 @@ type result struct {
 // it satisfies with the defaults. With byName it returns the first one that it satisfies either way.
 func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod) (result, error) {
 	first, violating := result{unusable: true}, map[string]field.ErrorList{}
+	var lacking []*strategies.Policy
 	s.sort(items)
 	for _, item := range items {
 		if err := ctx.Err(); err != nil {
@@ -91,7 +92,11 @@ func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, po
 			violating[item.Name] = errs
 			continue
 		}
-		if changed == nil || (first.policy != nil && changed != pod) {
+		if changed == nil {
+			lacking = append(lacking, policy)
+			continue
+		}
+		if first.policy != nil && changed != pod {
 			continue
 		}
 		may, err := s.uses.may(ctx, item.Name)
@@ -107,7 +112,11 @@ func (s search) run(ctx context.Context, items []*policyv1.PodSecurityPolicy, po
 	if first.policy != nil {
 		return first, nil
 	}
-	return s.denied(ctx, items, pod, violating, first)
+	out, err := s.denied(ctx, items, violating, first)
+	if err == nil {
+		out.lacking = s.lacking(ctx, lacking, pod)
+	}
+	return out, err
 }
 
 // sort sorts by name, with the hint first.
@@ -140,14 +149,12 @@ func (s search) try(policy *strategies.Policy, pod *corev1.Pod) (*corev1.Pod, fi
 	return nil, nil
 }
 
-// denied returns the violations and the missing defaults of the policies that the user may use, in the order of the
-// search. A user does not learn about other policies.
-func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod, violating map[string]field.ErrorList, out result) (result, error) {
-	var lacking []*policyv1.PodSecurityPolicy
+// denied returns the violations of the policies that the user may use, in the order of the search. A user does not
+// learn about other policies.
+func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy, violating map[string]field.ErrorList, out result) (result, error) {
 	for _, item := range items {
 		errs, ok := violating[item.Name]
 		if !ok {
-			lacking = append(lacking, item)
 			continue
 		}
 		may, err := s.uses.may(ctx, item.Name)
@@ -158,7 +165,6 @@ func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy,
 			out.violations = append(out.violations, errs...)
 		}
 	}
-	out.lacking = s.lacking(ctx, lacking, pod)
 	return out, nil
 }
 
@@ -166,16 +172,12 @@ func (s search) denied(ctx context.Context, items []*policyv1.PodSecurityPolicy,
 // because the pod lacks their defaults.
 const maxAsked, maxLacking = 10, 3
 
-// lacking says which defaults of policies the pod lacks and the request cannot store. The request is denied in any case, so an
-// access review that fails must not make a failure of the denial.
-func (s search) lacking(ctx context.Context, items []*policyv1.PodSecurityPolicy, pod *corev1.Pod) []string {
+// lacking says which defaults of policies that the user may use the pod lacks and the request cannot store. The request is
+// denied in any case, so an access review that fails must not make a failure of the denial.
+func (s search) lacking(ctx context.Context, policies []*strategies.Policy, pod *corev1.Pod) []string {
 	var out []string
-	for _, item := range items[:min(len(items), maxAsked)] {
-		policy, err := strategies.New(item)
-		if err != nil {
-			continue
-		}
-		may, err := s.uses.may(ctx, item.Name)
+	for _, policy := range policies[:min(len(policies), maxAsked)] {
+		may, err := s.uses.may(ctx, policy.Name())
 		if err != nil {
 			return nil
 		}
@@ -183,7 +185,7 @@ func (s search) lacking(ctx context.Context, items []*policyv1.PodSecurityPolicy
 			complete := pod.DeepCopy()
 			policy.Default(complete)
 			fields := strategies.Changes(s.store(policy, pod, complete), complete)
-			out = append(out, fmt.Sprintf("the pod lacks defaults of policy %q: %s", item.Name, strings.Join(fields, ", ")))
+			out = append(out, fmt.Sprintf("the pod lacks defaults of policy %q: %s", policy.Name(), strings.Join(fields, ", ")))
 		}
 		if len(out) == maxLacking {
 			break

@@ -48,7 +48,7 @@ func (a appArmor) setDefault(pod *corev1.Pod, c podspec.Container) {
 		}
 		return
 	}
-	annotate(pod, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name, a.preset)
+	annotate(pod, appArmorKey(c), a.preset)
 }
 
 // AddAppArmorFields sets the fields of the profiles that Default has added to a pod as annotations. The API server does the same
@@ -58,7 +58,7 @@ func AddAppArmorFields(before, after *corev1.Pod) {
 		return
 	}
 	for c := range podspec.EachContainer(&after.Spec) {
-		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+		key := appArmorKey(c)
 		if name := after.Annotations[key]; name != before.Annotations[key] {
 			if profile := appArmorField(name); profile != nil {
 				ownContext(c).AppArmorProfile = profile
@@ -72,7 +72,7 @@ func (a appArmor) check(pod *corev1.Pod, c podspec.Container, ofPod []string) fi
 	if a.allowed == nil {
 		return nil
 	}
-	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+	key := appArmorKey(c)
 	path, profiles := field.NewPath("pod", "metadata", "annotations").Key(key), named(appArmorName(context(c).AppArmorProfile), pod.Annotations[key])
 	if len(profiles) == 0 {
 		profiles = ofPod
@@ -88,11 +88,16 @@ func (a appArmor) check(pod *corev1.Pod, c podspec.Container, ofPod []string) fi
 	return nil
 }
 
+// appArmorKey returns the annotation with the profile of a container.
+func appArmorKey(c podspec.Container) string {
+	return corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+}
+
 // hasAppArmor reports whether a container has a profile: a field, an annotation, or the field of the pod.
 func hasAppArmor(pod *corev1.Pod, c podspec.Container) bool {
 	own, _ := appArmorParts(context(c).AppArmorProfile)
 	ofPod, _ := appArmorParts(podContext(pod).AppArmorProfile)
-	return own != "" || ofPod != "" || pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name] != ""
+	return own != "" || ofPod != "" || pod.Annotations[appArmorKey(c)] != ""
 }
 
 // appArmorName returns the annotation for a field, or "" if there is none.

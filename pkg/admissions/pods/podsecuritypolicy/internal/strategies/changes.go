@@ -17,7 +17,8 @@ import (
 const (
 	// maxChanges is the largest number of changes that a denial names for one policy.
 	maxChanges = 10
-	// maxKey is the most bytes of the key of an annotation in a denial. It has the name of a container, which is not checked yet.
+	// maxKey is the most bytes of the key of an annotation in a denial, which is that of the longest valid key. It has the name
+	// of a container, which is not checked yet.
 	maxKey = 317
 )
 
