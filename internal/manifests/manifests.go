@@ -2,7 +2,6 @@
 package manifests
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -14,9 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/klog/v2"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -34,19 +31,17 @@ type Rewriter func(*unstructured.Unstructured) (any, error)
 // rewritten, and each one of a version that Kubernetes removed and that Rewrite cannot convert. Rewrite writes nothing if it
 // returns an error, because incomplete output looks like complete output.
 func Rewrite(in io.Reader, out, warnings io.Writer, rewrite Rewriter) error {
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	s := stream{rewrite: rewrite}
-	for s.number = 1; ; s.number++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			break
+	for _, o := range read(in) {
+		text, err := o.text, o.err
+		if err == nil {
+			text, err = s.object(o)
 		}
 		if err != nil {
-			return errors.Join(append(s.errs, fmt.Errorf("reading document %d: %w", s.number, err))...)
+			s.errs = append(s.errs, fmt.Errorf("document %d: %w", o.number, err))
+			continue
 		}
-		if err := s.document(doc); err != nil {
-			s.errs = append(s.errs, fmt.Errorf("document %d: %w", s.number, err))
-		}
+		s.written = append(s.written, text)
 	}
 	switch {
 	case len(s.errs) > 0:
@@ -61,79 +56,34 @@ func Rewrite(in io.Reader, out, warnings io.Writer, rewrite Rewriter) error {
 	return err
 }
 
-// stream is what Rewrite knows about the documents that it has read.
+// stream is what Rewrite has made of the objects.
 type stream struct {
 	rewrite  Rewriter
-	number   int
 	written  [][]byte
 	changed  bool
 	warnings []string
 	errs     []error
 }
 
-// document rewrites one document. An empty document is left out.
-func (s *stream) document(text []byte) error {
-	data, err := yaml.YAMLToJSONStrict(text)
+// object returns the new text of an object.
+func (s *stream) object(o object) ([]byte, error) {
+	text, err := s.rewritten(o)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("%s: %w", describe(o.Unstructured), err)
 	}
-	u := unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil {
-		return err
-	}
-	s.object(&u, text)
-	return nil
+	return text, nil
 }
 
-// object rewrites an object, or the items of a list. The text is nil for an item.
-func (s *stream) object(u *unstructured.Unstructured, text []byte) {
-	var out []byte
-	var err error
-	switch {
-	case len(u.Object) == 0:
-		return
-	case u.IsList():
-		err = s.list(u)
-	default:
-		out, err = s.single(u, text)
+func (s *stream) rewritten(o object) ([]byte, error) {
+	old := o.DeepCopy()
+	if dropped := clean(o.Unstructured); len(dropped) > 0 {
+		s.warn(o, "dropped "+strings.Join(dropped, ", "))
 	}
-	if err != nil {
-		s.errs = append(s.errs, fmt.Errorf("document %d: %s: %w", s.number, describe(u), err))
-	}
-	if out != nil {
-		s.written = append(s.written, out)
-	}
-}
-
-func (s *stream) list(u *unstructured.Unstructured) error {
-	list, err := u.ToList()
-	if err != nil {
-		return err
-	}
-	kind, typed := strings.CutSuffix(u.GetKind(), "List")
-	for i := range list.Items {
-		item := &list.Items[i]
-		// API servers leave the kind of items out, unlike kubectl.
-		if typed && kind != "" && item.GetKind() == "" {
-			item.SetAPIVersion(u.GetAPIVersion())
-			item.SetKind(kind)
-		}
-		s.object(item, nil)
-	}
-	return nil
-}
-
-// single returns the new text of an object that is no list.
-func (s *stream) single(u *unstructured.Unstructured, text []byte) ([]byte, error) {
-	old := u.DeepCopy()
-	if dropped := clean(u); len(dropped) > 0 {
-		s.warn(u, "dropped "+strings.Join(dropped, ", "))
-	}
-	upgraded, err := upgrade(u)
+	upgraded, err := upgrade(o.Unstructured)
 	if err != nil {
 		return nil, fmt.Errorf("converting to v1: %w", err)
 	}
-	rewritten, err := s.rewrite(u)
+	rewritten, err := s.rewrite(o.Unstructured)
 	if err != nil {
 		return nil, err
 	}
@@ -141,21 +91,21 @@ func (s *stream) single(u *unstructured.Unstructured, text []byte) ([]byte, erro
 	if rewritten != nil {
 		return yaml.Marshal(rewritten)
 	}
-	warning, err := checkVersion(u)
+	warning, err := checkVersion(o.Unstructured)
 	if err != nil {
 		return nil, err
 	}
 	if warning != "" {
-		s.warn(u, warning)
+		s.warn(o, warning)
 	}
-	if text != nil && reflect.DeepEqual(u.Object, old.Object) {
-		return append(bytes.TrimRight(text, "\n"), '\n'), nil
+	if o.text != nil && reflect.DeepEqual(o.Object, old.Object) {
+		return append(bytes.TrimRight(o.text, "\n"), '\n'), nil
 	}
-	return yaml.Marshal(u.Object)
+	return yaml.Marshal(o.Object)
 }
 
-func (s *stream) warn(u *unstructured.Unstructured, text string) {
-	s.warnings = append(s.warnings, fmt.Sprintf("warning: document %d: %s: %s\n", s.number, describe(u), text))
+func (s *stream) warn(o object, text string) {
+	s.warnings = append(s.warnings, fmt.Sprintf("warning: document %d: %s: %s\n", o.number, describe(o.Unstructured), text))
 }
 
 // describe returns the kind, the namespace and the name of an object, as far as it has them.

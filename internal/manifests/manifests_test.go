@@ -136,6 +136,32 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+func TestStreams(t *testing.T) {
+	const a, b = "{\"kind\": \"A\"}", "{\"kind\": \"B\"}"
+	const x, y = "kind: X # A comment.\n", "kind: Y\n"
+	for name, tc := range map[string]struct{ in, want string }{
+		"JSON":                            {a + "\n" + b, a + "\n---\n" + b + "\n"},
+		"JSON in one line":                {a + b + a, a + "\n---\n" + b + "\n---\n" + a + "\n"},
+		"JSON with line ends":             {"{\n\t\"kind\":\t\"A\"\n}\n" + b + "\n", "{\n\t\"kind\":\t\"A\"\n}\n---\n" + b + "\n"},
+		"JSON, then a separator":          {a + "\n---\n", a + "\n"},
+		"JSON and YAML":                   {a + b + "\n---\n" + x, a + "\n---\n" + b + "\n---\n" + x},
+		"JSON with a comment":             {a + " # A comment.", a + " # A comment.\n"},
+		"lists of JSON":                   {"{\"kind\": \"List\", \"items\": [" + a + "]}" + b, "kind: A\n---\n" + b + "\n"},
+		"separators with a comment":       {x + "--- # Another one.\n" + y, x + "---\n" + y},
+		"separators without a document":   {"---\n---\n# A comment.\n---\n" + x + "---\n\n---\n", x},
+		"an end of a document":            {x + "...\n---\n" + y + "...", x + "...\n---\n" + y + "...\n"},
+		"line ends of Windows":            {"kind: X\r\n---\r\nkind: Y\r\n", "kind: X\n---\n" + y},
+		"a byte order mark":               {"\ufeff---\n" + x + "---\n" + y, "\ufeff---\n" + x + "---\n" + y},
+		"a separator in a text":           {"kind: X\ntext: |\n  ---\n  ...\n", "kind: X\ntext: |\n  ---\n  ...\n"},
+		"lists in lists of mixed kinds":   {"{kind: List, items: [{kind: A}, {kind: List, items: [{kind: B}, {apiVersion: v1, kind: CList, items: [{c: d}]}]}]}", "kind: A\n---\nkind: B\n---\napiVersion: v1\nc: d\nkind: C\n"},
+		"an empty typed list, and a kind": {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicyList, items: null}\n---\n" + x, x},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkRewrite(t, moved+"---\n"+tc.in, moved+"---\n"+tc.want, "")
+		})
+	}
+}
+
 // TestUpgradeIsAChange migrates a file with nothing but a binding.
 func TestUpgradeIsAChange(t *testing.T) {
 	var out bytes.Buffer
@@ -230,10 +256,22 @@ func TestErrors(t *testing.T) {
 			"document 1: RoleBinding b: converting to v1: …",
 		},
 		"an unknown kind of an old version": {
-			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: RoleList, items: null}",
-			"document 1: RoleList: converting to v1: unknown kind",
+			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: Robot, metadata: {name: r}}",
+			"document 1: Robot r: converting to v1: unknown kind",
 		},
-		"an item that is no object": {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
+		"JSON that ends too early":   {moved + "---\n" + `{"kind": "A"} {"kind":`, "document 3: unexpected EOF"},
+		"JSON, then a text":          {`{"kind": "A"} garbage`, "document 2: invalid character 'g' looking for beginning of value"},
+		"JSON, then another error":   {`{"kind": "A"} {"kind": "Wrong"}` + "\n---\n{kind: Wrong}", "document 2: Wrong: it is wrong\ndocument 3: Wrong: it is wrong"},
+		"JSON that is no object":     {`[{"kind": "A"}] 1`, "document 1: it is no object: …\ndocument 2: it is no object: …"},
+		"a JSON field twice":         {`{"kind": "A"} {"kind": "A", "kind": "B"}`, "document 2: yaml: …\n…"},
+		"YAML, then a text":          {"# A comment.\n---\n{a: b}\ngarbage", "document 1: after the end of the document: yaml: …"},
+		"after empty documents":      {"---\n---\n# A comment.\n---\n---\n{kind: Wrong}", "document 1: Wrong: it is wrong"},
+		"YAML without a separator":   {"a: b\n...\nc: d", "document 1: after the end of the document: yaml: …"},
+		"YAML with old line ends":    {"a: b\r---\rc: d", "document 1: another document follows without a line --- between them"},
+		"YAML behind a separator":    {"a: b\n--- {c: d}\n", "document 1: invalid Yaml document separator: {c: d}"},
+		"YAML with a directive":      {"%YAML 1.2\n---\n" + moved, "document 1: yaml: found incompatible YAML document"},
+		"an end without a beginning": {"...\n", "document 1: yaml: did not find expected node content"},
+		"an item that is no object":  {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer

@@ -1,0 +1,134 @@
+package manifests
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// object is an object of a document, or the error for what cannot be read. The text is nil for an item of a list.
+type object struct {
+	*unstructured.Unstructured
+	number int
+	text   []byte
+	err    error
+}
+
+// read returns the objects of all documents, and the items of lists instead of the lists. Documents without content have no
+// number.
+func read(in io.Reader) (out []object) {
+	chunks := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	for number := 1; ; {
+		chunk, err := chunks.Read()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil { // The reader has lost the beginning of the next document.
+			return append(out, object{number: number, err: err})
+		}
+		texts, err := split(chunk)
+		for _, text := range texts {
+			out = append(out, document(number, text)...)
+			number++
+		}
+		if err != nil {
+			out = append(out, object{number: number, err: err})
+			number++
+		}
+	}
+}
+
+// split returns the documents between two separators: all JSON values, or the YAML document. kubectl and jq write JSON
+// values without a separator. A comment is no document.
+func split(chunk []byte) ([][]byte, error) {
+	var values [][]byte
+	decoder := json.NewDecoder(bytes.NewReader(chunk))
+	for {
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		if errors.Is(err, io.EOF) {
+			return values, nil
+		}
+		if err == nil {
+			values = append(values, value)
+			continue
+		}
+		text, errYAML := splitYAML(chunk)
+		if errYAML != nil && len(values) > 0 {
+			return values, err
+		}
+		return text, errYAML
+	}
+}
+
+// splitYAML returns the YAML document, if it has content. The decoders of objects ignore what follows a document, so other
+// text after its end is an error.
+func splitYAML(chunk []byte) ([][]byte, error) {
+	decoder := yamlv3.NewDecoder(bytes.NewReader(chunk))
+	var node, next yamlv3.Node
+	if err := decoder.Decode(&node); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	switch err := decoder.Decode(&next); {
+	case errors.Is(err, io.EOF) && node.Content[0].Tag == "!!null":
+		return nil, nil
+	case errors.Is(err, io.EOF):
+		return [][]byte{chunk}, nil
+	case err == nil:
+		return nil, errors.New("another document follows without a line --- between them")
+	default:
+		return nil, fmt.Errorf("after the end of the document: %w", err)
+	}
+}
+
+// document returns the object of a document, the items of a list, or an error in their place.
+func document(number int, text []byte) []object {
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return []object{{number: number, err: err}}
+	}
+	u := unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil {
+		return []object{{number: number, err: fmt.Errorf("it is no object: %w", err)}}
+	}
+	return flatten(object{Unstructured: &u, number: number, text: text})
+}
+
+// flatten returns the items of a list, or the object if it is none.
+func flatten(o object) []object {
+	kind, typed := strings.CutSuffix(o.GetKind(), "List")
+	items, exists := o.Object["items"]
+	switch {
+	case len(o.Object) == 0, typed && exists && items == nil: // API servers write null for no items.
+		return nil
+	case !o.IsList():
+		return []object{o}
+	}
+	list, err := o.ToList()
+	if err != nil {
+		return []object{{number: o.number, err: fmt.Errorf("%s: %w", describe(o.Unstructured), err)}}
+	}
+	var out []object
+	for i := range list.Items {
+		item := &list.Items[i]
+		// API servers leave the kind of items out, unlike kubectl.
+		if typed && kind != "" && item.GetKind() == "" {
+			item.SetAPIVersion(o.GetAPIVersion())
+			item.SetKind(kind)
+		}
+		out = append(out, flatten(object{Unstructured: item, number: o.number})...)
+	}
+	return out
+}
