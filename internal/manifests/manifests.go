@@ -20,19 +20,29 @@ import (
 // ErrUnchanged is returned for an input without any object to rewrite, such as the output of a kubectl that failed.
 var ErrUnchanged = errors.New("there is nothing to rewrite")
 
-// Rewriter returns the new form of an object, or nil for an object that is not changed.
-type Rewriter func(*unstructured.Unstructured) (any, error)
+// Migration moves a kind to another API group.
+type Migration struct {
+	Kind string
+	// Rewrite returns the new form of an object, or nil for an object that is not changed.
+	Rewrite func(*unstructured.Unstructured) (any, error)
+	// Grant is the permission of roles for the kind.
+	Grant Grant
+	// RelatedOnly leaves out everything except the objects of the kind, the roles that have the permission explicitly, and
+	// the bindings to these roles.
+	RelatedOnly bool
+}
 
 // Rewrite reads YAML or JSON documents and writes YAML documents. All objects lose the metadata that has a meaning only in
 // the old cluster. Roles and bindings of v1alpha1 and v1beta1 become those of v1. Lists become documents of their own. All
-// other unchanged documents are written as they are.
+// other unchanged documents are written as they are. Roles and bindings that each API server makes itself are left out.
 //
-// A warning names each object that loses something that its owner may miss. The error names each document that cannot be
+// A warning names each object that loses something that its owner may miss, and each role that is left out although it
+// has the permission. The error names each document that cannot be
 // rewritten, and each one of a version that Kubernetes removed and that Rewrite cannot convert. Rewrite writes nothing if it
 // returns an error, because incomplete output looks like complete output.
-func Rewrite(in io.Reader, out, warnings io.Writer, rewrite Rewriter) error {
-	s := stream{rewrite: rewrite}
-	for _, o := range read(in) {
+func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
+	s := stream{Migration: migration}
+	for _, o := range s.choose(read(in)) {
 		text, err := o.text, o.err
 		if err == nil {
 			text, err = s.object(o)
@@ -58,7 +68,7 @@ func Rewrite(in io.Reader, out, warnings io.Writer, rewrite Rewriter) error {
 
 // stream is what Rewrite has made of the objects.
 type stream struct {
-	rewrite  Rewriter
+	Migration
 	written  [][]byte
 	changed  bool
 	warnings []string
@@ -83,7 +93,10 @@ func (s *stream) rewritten(o object) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("converting to v1: %w", err)
 	}
-	rewritten, err := s.rewrite(o.Unstructured)
+	rewritten, err := s.Rewrite(o.Unstructured)
+	if rewritten == nil && err == nil {
+		rewritten, err = s.Grant.role(o.Unstructured)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +141,8 @@ type Grant struct {
 	To   string
 }
 
-// Role adds the permission to a Role or a ClusterRole. It returns nil if no rule changes.
-func (g Grant) Role(u *unstructured.Unstructured) (any, error) {
+// role adds the permission to a Role or a ClusterRole. It returns nil if no rule changes.
+func (g Grant) role(u *unstructured.Unstructured) (any, error) {
 	if gk := u.GroupVersionKind().GroupKind(); gk.Group != rbacv1.GroupName || gk.Kind != "Role" && gk.Kind != "ClusterRole" {
 		return nil, nil
 	}

@@ -32,6 +32,12 @@ func rewrite(u *unstructured.Unstructured) (any, error) {
 	return nil, nil
 }
 
+// migration gives permissions for moved things in the group new to those who have them in the group old.
+var migration = manifests.Migration{
+	Kind: "Moved", Rewrite: rewrite,
+	Grant: manifests.Grant{Verb: "use", Resource: "moveds", From: []string{"old"}, To: "new"},
+}
+
 func TestMetadata(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want, notes string }{
 		"of an object that is rewritten": {
@@ -166,8 +172,83 @@ func TestStreams(t *testing.T) {
 func TestUpgradeIsAChange(t *testing.T) {
 	var out bytes.Buffer
 	in := "{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: ClusterRole, metadata: {name: r}, rules: []}"
-	if err := manifests.Rewrite(strings.NewReader(in), &out, &out, rewrite); err != nil || !strings.Contains(out.String(), "k8s.io/v1\n") {
+	if err := manifests.Rewrite(strings.NewReader(in), &out, &out, migration); err != nil || !strings.Contains(out.String(), "k8s.io/v1\n") {
 		t.Errorf("Got %v and the output %q", err, out.String())
+	}
+}
+
+// TestChoice writes a document in each line. Those after "- " are left out.
+func TestChoice(t *testing.T) {
+	const version = "apiVersion: rbac.authorization.k8s.io/v1, kind: "
+	clusterRole := func(metadata, rules string) string {
+		return "{" + version + "ClusterRole, metadata: {" + metadata + "}, rules: [" + rules + "]}\n"
+	}
+	binding := func(kind, metadata, toKind, to string) string {
+		return "{" + version + kind + ", metadata: {" + metadata + "}, roleRef: {kind: " + toKind + ", name: " + to + "}}\n"
+	}
+	const (
+		explicit  = "{apiGroups: [old, new], resources: [moveds], verbs: [use]}"
+		group     = "{apiGroups: [old, new], resources: ['*'], verbs: ['*']}"
+		resource  = "{apiGroups: ['*'], resources: [moveds], verbs: [use]}"
+		wildcards = "{apiGroups: ['*'], resources: ['*'], verbs: ['*']}"
+		otherVerb = "{apiGroups: [old, new], resources: [moveds], verbs: [get]}"
+		label     = ", labels: {kubernetes.io/bootstrapping: rbac-defaults}"
+		configMap = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}\n"
+		removed   = "{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: i}}\n"
+		oldRole   = "{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: Role, metadata: {name: r}, unknown: field}\n"
+	)
+	madeItself := func(n int) string {
+		return fmt.Sprintf("left out roles and bindings that each API server makes itself (label kubernetes.io/bootstrapping=rbac-defaults): %d\n", n)
+	}
+	for name, tc := range map[string]struct {
+		related   bool
+		in, notes string
+	}{
+		"all documents": {
+			false, clusterRole("name: explicit", explicit) + clusterRole("name: wildcards", wildcards) + clusterRole("name: other", otherVerb) +
+				binding("ClusterRoleBinding", "name: b", "ClusterRole", "none") + configMap, "",
+		},
+		"objects that API servers make": {
+			false, "- " + clusterRole("name: cluster-admin"+label, wildcards) + "- " + binding("ClusterRoleBinding", "name: cluster-admin"+label, "ClusterRole", "cluster-admin") +
+				"- " + binding("RoleBinding", "name: b, namespace: kube-system"+label, "Role", "r") + "{apiVersion: v1, kind: ConfigMap, metadata: {name: c" + label + "}}\n", madeItself(3),
+		},
+		"an edited one": {
+			false, "- " + clusterRole("name: view"+label, explicit) + "- {aggregationRule: {}, " + clusterRole("name: edit"+label, explicit)[1:],
+			"document 1: ClusterRole view: left out, because each API server makes it itself; add its rule for moveds to a role of your own\n" + madeItself(2),
+		},
+		"related roles": {
+			true, clusterRole("name: explicit", otherVerb+", "+explicit) + clusterRole("name: group", group) + clusterRole("name: resource", wildcards+", "+resource) +
+				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", "") + "- " + clusterRole("name: cluster-admin"+label, wildcards),
+			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\n" + madeItself(1),
+		},
+		"bindings to related roles, before the roles": {
+			true, binding("ClusterRoleBinding", "name: a", "ClusterRole", "explicit") + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "explicit") +
+				binding("RoleBinding", "name: c, namespace: ns", "Role", "explicit") + "- " + binding("RoleBinding", "name: d, namespace: other", "Role", "explicit") +
+				"- " + binding("RoleBinding", "name: e, namespace: ns", "ClusterRole", "other") +
+				clusterRole("name: explicit", explicit) + "- " + clusterRole("name: other", otherVerb) +
+				strings.Replace(clusterRole("name: explicit, namespace: ns", explicit), "ClusterRole", "Role", 1),
+			"document 4: RoleBinding other/d: left out, because the input does not have its Role explicit\n",
+		},
+		"bindings to roles that API servers make": {
+			true, "- {aggregationRule: {}, " + clusterRole("name: edit"+label, explicit)[1:] + "- " + clusterRole("name: cluster-admin"+label, wildcards) +
+				binding("RoleBinding", "name: a, namespace: ns", "ClusterRole", "edit") + "- " + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "cluster-admin"),
+			madeItself(2),
+		},
+		"other documents": {true, "- " + configMap + "- " + removed + "- " + oldRole + "- {apiVersion: other/v1, kind: Moved, metadata: {name: m}}\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := migration
+			m.RelatedOnly = tc.related
+			var in, want []string
+			for line := range strings.Lines(tc.in) {
+				document, out := strings.CutPrefix(line, "- ")
+				in = append(in, document)
+				if !out {
+					want = append(want, document)
+				}
+			}
+			checkMigration(t, m, strings.Join(append(in, moved), "---\n"), strings.Join(append(want, moved), "---\n"), tc.notes)
+		})
 	}
 }
 
@@ -192,7 +273,7 @@ func TestRemoved(t *testing.T) {
 			want = fmt.Sprintf("document 1: %s x: Kubernetes 1.%d removed %s of this kind: convert it, or take it out", gvk.Kind, minor, gvk.GroupVersion())
 		}
 		got := ""
-		if err := manifests.Rewrite(strings.NewReader(in), io.Discard, io.Discard, rewrite); err != nil {
+		if err := manifests.Rewrite(strings.NewReader(in), io.Discard, io.Discard, migration); err != nil {
 			got = err.Error()
 		}
 		if got != want {
@@ -204,11 +285,16 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// checkRewrite rewrites documents and compares the output and the notes.
 func checkRewrite(t *testing.T, in, want, notes string) {
 	t.Helper()
+	checkMigration(t, migration, in, want, notes)
+}
+
+// checkMigration rewrites documents and compares the output and the notes.
+func checkMigration(t *testing.T, m manifests.Migration, in, want, notes string) {
+	t.Helper()
 	var out, said bytes.Buffer
-	if err := manifests.Rewrite(strings.NewReader(in), &out, &said, rewrite); err != nil {
+	if err := manifests.Rewrite(strings.NewReader(in), &out, &said, m); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(out.String(), want); diff != "" {
@@ -259,23 +345,24 @@ func TestErrors(t *testing.T) {
 			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: Robot, metadata: {name: r}}",
 			"document 1: Robot r: converting to v1: unknown kind",
 		},
-		"JSON that ends too early":   {moved + "---\n" + `{"kind": "A"} {"kind":`, "document 3: unexpected EOF"},
-		"JSON, then a text":          {`{"kind": "A"} garbage`, "document 2: invalid character 'g' looking for beginning of value"},
-		"JSON, then another error":   {`{"kind": "A"} {"kind": "Wrong"}` + "\n---\n{kind: Wrong}", "document 2: Wrong: it is wrong\ndocument 3: Wrong: it is wrong"},
-		"JSON that is no object":     {`[{"kind": "A"}] 1`, "document 1: it is no object: …\ndocument 2: it is no object: …"},
-		"a JSON field twice":         {`{"kind": "A"} {"kind": "A", "kind": "B"}`, "document 2: yaml: …\n…"},
-		"YAML, then a text":          {"# A comment.\n---\n{a: b}\ngarbage", "document 1: after the end of the document: yaml: …"},
-		"after empty documents":      {"---\n---\n# A comment.\n---\n---\n{kind: Wrong}", "document 1: Wrong: it is wrong"},
-		"YAML without a separator":   {"a: b\n...\nc: d", "document 1: after the end of the document: yaml: …"},
-		"YAML with old line ends":    {"a: b\r---\rc: d", "document 1: another document follows without a line --- between them"},
-		"YAML behind a separator":    {"a: b\n--- {c: d}\n", "document 1: invalid Yaml document separator: {c: d}"},
-		"YAML with a directive":      {"%YAML 1.2\n---\n" + moved, "document 1: yaml: found incompatible YAML document"},
-		"an end without a beginning": {"...\n", "document 1: yaml: did not find expected node content"},
-		"an item that is no object":  {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
+		"JSON that ends too early":     {moved + "---\n" + `{"kind": "A"} {"kind":`, "document 3: unexpected EOF"},
+		"JSON, then a text":            {`{"kind": "A"} garbage`, "document 2: invalid character 'g' looking for beginning of value"},
+		"JSON, then another error":     {`{"kind": "A"} {"kind": "Wrong"}` + "\n---\n{kind: Wrong}", "document 2: Wrong: it is wrong\ndocument 3: Wrong: it is wrong"},
+		"JSON that is no object":       {`[{"kind": "A"}] 1`, "document 1: it is no object: …\ndocument 2: it is no object: …"},
+		"a JSON field twice":           {`{"kind": "A"} {"kind": "A", "kind": "B"}`, "document 2: yaml: …\n…"},
+		"YAML, then a text":            {"# A comment.\n---\n{a: b}\ngarbage", "document 1: after the end of the document: yaml: …"},
+		"after empty documents":        {"---\n---\n# A comment.\n---\n---\n{kind: Wrong}", "document 1: Wrong: it is wrong"},
+		"YAML without a separator":     {"a: b\n...\nc: d", "document 1: after the end of the document: yaml: …"},
+		"YAML with old line ends":      {"a: b\r---\rc: d", "document 1: another document follows without a line --- between them"},
+		"YAML behind a separator":      {"a: b\n--- {c: d}\n", "document 1: invalid Yaml document separator: {c: d}"},
+		"YAML with a directive":        {"%YAML 1.2\n---\n" + moved, "document 1: yaml: found incompatible YAML document"},
+		"an end without a beginning":   {"...\n", "document 1: yaml: did not find expected node content"},
+		"a made role with other rules": {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, labels: {kubernetes.io/bootstrapping: rbac-defaults}}, rules: x}", "document 1: Role r: …"},
+		"an item that is no object":    {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer
-			err := manifests.Rewrite(strings.NewReader(tc.in), &out, &said, rewrite)
+			err := manifests.Rewrite(strings.NewReader(tc.in), &out, &said, migration)
 			if err == nil || !matches(err.Error(), tc.want) {
 				t.Errorf("Got the error\n%v\nwant\n%s", err, tc.want)
 			}

@@ -124,6 +124,9 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	for _, command := range root.commands {
 		known[command] = usageOf(t, command)
 		flags = append(flags, known[command].flags...)
+		for _, subcommand := range known[command].commands {
+			flags = append(flags, usageOf(t, command, subcommand).flags...)
+		}
 	}
 	seen := map[string]int{}
 	for _, file := range documents(t) {

@@ -22,6 +22,7 @@ var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy o
 //   - Roles and ClusterRoles that allow to use policies also allow it in the group policy.postern.dev.
 //   - Roles and bindings of v1alpha1 and v1beta1 become those of v1.
 //   - Lists become documents of their own.
+//   - Roles and bindings that each API server makes itself are left out.
 //   - All other documents stay as they are.
 //
 // All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
@@ -29,20 +30,27 @@ var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy o
 //
 // An unknown field of a policy is an error, and so is a version of another kind that Kubernetes removed. Run writes nothing
 // if it returns an error. Old PodPresets only get a warning, because postern migrate podpreset reads what Run writes.
-func Run(in io.Reader, out, warnings io.Writer) error {
-	err := manifests.Rewrite(in, out, warnings, object)
+//
+// With relatedOnly, Run writes only the policies, the roles that explicitly allow to use them, and the bindings to these
+// roles. See [manifests.Migration].
+func Run(in io.Reader, out, warnings io.Writer, relatedOnly bool) error {
+	err := manifests.Rewrite(in, out, warnings, manifests.Migration{
+		Kind:        policyv1.Kind,
+		Rewrite:     policy,
+		Grant:       manifests.Grant{Verb: "use", Resource: policyv1.Resource, From: []string{"policy", "extensions"}, To: policyv1.GroupName},
+		RelatedOnly: relatedOnly,
+	})
 	if errors.Is(err, manifests.ErrUnchanged) {
 		return errNothing
 	}
 	return err
 }
 
-func object(u *unstructured.Unstructured) (any, error) {
+func policy(u *unstructured.Unstructured) (any, error) {
 	switch u.GroupVersionKind() {
 	case schema.GroupVersionKind{Group: "policy", Version: "v1beta1", Kind: policyv1.Kind},
 		schema.GroupVersionKind{Group: "extensions", Version: "v1beta1", Kind: policyv1.Kind}:
 		return manifests.Move(u, policyv1.GroupVersion(), &policyv1.PodSecurityPolicy{})
 	}
-	use := manifests.Grant{Verb: "use", Resource: policyv1.Resource, From: []string{"policy", "extensions"}, To: policyv1.GroupName}
-	return use.Role(u)
+	return nil, nil
 }

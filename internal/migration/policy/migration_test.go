@@ -29,7 +29,7 @@ func TestFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got, warnings bytes.Buffer
-			if err := migration.Run(bytes.NewReader(old), &got, &warnings); err != nil {
+			if err := migration.Run(bytes.NewReader(old), &got, &warnings, false); err != nil {
 				t.Fatal(err)
 			}
 			if warnings.Len() > 0 {
@@ -61,7 +61,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := migration.Run(strings.NewReader(tc.in), &out, &out)
+			err := migration.Run(strings.NewReader(tc.in), &out, &out, false)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Got %v, want %q", err, tc.want)
 			}

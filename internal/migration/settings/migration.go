@@ -20,6 +20,7 @@ var errNothing = errors.New("nothing to migrate: there is no PodPreset of settin
 //   - Roles and ClusterRoles with permissions for presets also have them in the group settings.postern.dev.
 //   - Roles and bindings of v1alpha1 and v1beta1 become those of v1.
 //   - Lists become documents of their own.
+//   - Roles and bindings that each API server makes itself are left out.
 //   - All other documents stay as they are.
 //
 // All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
@@ -27,18 +28,25 @@ var errNothing = errors.New("nothing to migrate: there is no PodPreset of settin
 //
 // An unknown field of a preset is an error, and so is a version of another kind that Kubernetes removed. Run writes nothing
 // if it returns an error. Old PodSecurityPolicies only get a warning, because postern migrate psp reads what Run writes.
-func Run(in io.Reader, out, warnings io.Writer) error {
-	err := manifests.Rewrite(in, out, warnings, object)
+//
+// With relatedOnly, Run writes only the presets, the roles that explicitly have permissions for them, and the bindings to
+// these roles. See [manifests.Migration].
+func Run(in io.Reader, out, warnings io.Writer, relatedOnly bool) error {
+	err := manifests.Rewrite(in, out, warnings, manifests.Migration{
+		Kind:        settingsv1alpha1.Kind,
+		Rewrite:     preset,
+		Grant:       manifests.Grant{Resource: settingsv1alpha1.Resource, From: []string{settingsv1alpha1.LegacyGroupName}, To: settingsv1alpha1.GroupName},
+		RelatedOnly: relatedOnly,
+	})
 	if errors.Is(err, manifests.ErrUnchanged) {
 		return errNothing
 	}
 	return err
 }
 
-func object(u *unstructured.Unstructured) (any, error) {
+func preset(u *unstructured.Unstructured) (any, error) {
 	if u.GroupVersionKind() == settingsv1alpha1.LegacyGroupVersion().WithKind(settingsv1alpha1.Kind) {
 		return manifests.Move(u, settingsv1alpha1.GroupVersion(), &settingsv1alpha1.PodPreset{})
 	}
-	manage := manifests.Grant{Resource: settingsv1alpha1.Resource, From: []string{settingsv1alpha1.LegacyGroupName}, To: settingsv1alpha1.GroupName}
-	return manage.Role(u)
+	return nil, nil
 }

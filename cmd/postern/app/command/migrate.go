@@ -1,6 +1,7 @@
 package command
 
 import (
+	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,9 @@ import (
 )
 
 // otherDocuments is the rest of the help of both subcommands.
-const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. All other documents stay as they are.\n\n" +
+const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. Roles and bindings with the label " +
+	"kubernetes.io/bootstrapping=rbac-defaults are left out, because each API server makes them itself. All other documents " +
+	"stay as they are. Use --related-only to leave them out.\n\n" +
 	"All objects lose the metadata that has a meaning only in the old cluster, such as uid. A warning names each object that " +
 	"loses ownerReferences, finalizers or a deletionTimestamp.\n\n" +
 	"The command writes nothing if it cannot convert a document, or if a document has a version that Kubernetes removed. The " +
@@ -34,33 +37,38 @@ func newMigrate(plugins []string) *cobra.Command {
 }
 
 func newMigratePSP() *cobra.Command {
-	return &cobra.Command{
+	return newMigration(&cobra.Command{
 		Use:   "psp",
 		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of " +
 			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
 			"allow to use policies also allow it in that group. " + otherDocuments,
-		Example: "  kubectl get psp,clusterroles,roles -A -o yaml | postern migrate psp > new.yaml",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return policies.Run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
+		Example: "  kubectl get podsecuritypolicies,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
+			"  postern migrate psp --related-only < old.yaml > new.yaml",
+	}, "policies", policies.Run)
 }
 
 func newMigratePodPreset() *cobra.Command {
-	return &cobra.Command{
+	return newMigration(&cobra.Command{
 		Use:   "podpreset",
 		Short: "Migrate PodPresets, and the roles for them",
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
 			"permissions for presets also have them in that group. " + otherDocuments,
-		Example: "  kubectl get podpresets,clusterroles,roles -A -o yaml | postern migrate podpreset > new.yaml",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return presets.Run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		Example: "  kubectl get podpresets,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
+			"  postern migrate podpreset --related-only < old.yaml > new.yaml",
+	}, "presets", presets.Run)
+}
+
+// newMigration completes a subcommand with the flag, which names the objects.
+func newMigration(cmd *cobra.Command, objects string, run func(in io.Reader, out, warnings io.Writer, relatedOnly bool) error) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	relatedOnly := cmd.Flags().Bool("related-only", false, "Write only the "+objects+", the roles with a rule that gives "+
+		"permission for them and is not only wildcards, and the bindings to these roles.")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly)
 	}
+	return cmd
 }
