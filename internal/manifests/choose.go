@@ -12,8 +12,8 @@ import (
 // role is what a binding refers to.
 type role struct{ kind, namespace, name string }
 
-// choose leaves out the roles and bindings that each API server makes itself: applying them fails, or has no effect. With
-// RelatedOnly, it also leaves out everything that is not related to the kind of the migration.
+// choose leaves out the roles and bindings that each API server makes itself, because those of the old cluster belong to its
+// version of Kubernetes. With RelatedOnly, it also leaves out everything that is not related to the kind of the migration.
 func (s *stream) choose(objects []object) []object {
 	related := s.roles(objects)
 	bootstrapping := 0

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,4 +112,113 @@ func TestMigratedObjectsStay(t *testing.T) {
 	run("kubectl get --ignore-not-found -f collected.yaml -o name", "")
 	run("kubectl delete --timeout=30s -f new.yaml > deleted", "")
 	run("kubectl get --ignore-not-found -f new.yaml -o name", "")
+}
+
+// accounts are objects of the old cluster, beside those of the page. The user builder has only the permissions of the Role. The
+// user operator has those of edit, to which the first ClusterRole is aggregated. The others are not related to policies.
+const accounts = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: privileged-for-editors, labels: {rbac.authorization.k8s.io/aggregate-to-edit: "true"}}
+rules: [{apiGroups: [policy], resources: [podsecuritypolicies], resourceNames: [privileged], verbs: [use]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: operator, namespace: team}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: operator}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: builder, namespace: team}
+rules:
+- {apiGroups: [policy], resources: [podsecuritypolicies], resourceNames: [restricted], verbs: [use]}
+- {apiGroups: [""], resources: [pods], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: builder, namespace: team}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: builder}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: builder}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: everything}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: owner}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: team}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: reader}]
+`
+
+// TestMigrationOfAnExport runs the commands of docs/migrating-from-psp.md with the roles and bindings that an API server
+// exports, among them all that it made itself, and applies the result to another API server.
+func TestMigrationOfAnExport(t *testing.T) {
+	ring.Second(t, "two control planes with controller managers")
+	t.Parallel()
+	old, fresh := suite.Start(t, controlplane.Options{ControllerManager: true}), suite.Start(t, controlplane.Options{ControllerManager: true})
+	dir, doc := t.TempDir(), page(t, fresh, "migrating-from-psp.md")
+	pageFile := blocks(doc)[0]
+	end := strings.LastIndex(pageFile.text, "kind: PodSecurityPolicy\n")
+	end += strings.Index(pageFile.text[end:], "---\n")
+	for name, text := range map[string]string{
+		"policies.yaml": pageFile.text[:end],
+		// No API server serves v1beta1 today.
+		"roles.yaml": strings.ReplaceAll(pageFile.text[end:], "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1") + accounts,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	export := regexp.MustCompile("kubectl get podsecuritypolicies,([a-z,]+ -A -o yaml) > old.yaml").FindStringSubmatch(doc)
+	migrate := regexp.MustCompile(`(?m)^\$ (postern migrate psp .*)$`).FindStringSubmatch(doc)
+	if export == nil || migrate == nil {
+		t.Fatalf("The page has the commands %q and %q", export, migrate)
+	}
+	run := func(c *e2e.Cluster, command string) string {
+		t.Helper()
+		got, err := c.Shell(t, dir, command)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, got)
+		}
+		return got
+	}
+	run(old, "kubectl create namespace team && kubectl apply -f roles.yaml")
+	walk(t, old, dir, "kubectl get clusterrole edit -o yaml | grep podsecuritypolicies", "- podsecuritypolicies")
+	run(old, "(cat policies.yaml; echo ---; kubectl get "+export[1]+") > old.yaml")
+	made := strings.TrimSpace(run(old, "grep -c 'kubernetes.io/bootstrapping: rbac-defaults' old.yaml"))
+	if n, err := strconv.Atoi(made); err != nil || n < 100 {
+		t.Errorf("The export has %s roles and bindings that the API server made, want at least 100", made)
+	}
+	warnings := "warning: document 3: ClusterRole everything: left out, because it allows podsecuritypolicies only by wildcards\n" +
+		"warning: left out roles and bindings that each API server makes itself (label kubernetes.io/bootstrapping=rbac-defaults): " + made + "\n"
+	if got := run(old, migrate[1]); got != warnings {
+		t.Errorf("The migration prints\n%s\nwant\n%s", got, warnings)
+	}
+	run(fresh, "kubectl create namespace team")
+	applied := strings.Join([]string{
+		"podsecuritypolicy.policy.postern.dev/privileged", "podsecuritypolicy.policy.postern.dev/restricted",
+		"clusterrole.rbac.authorization.k8s.io/privileged-for-editors", "clusterrole.rbac.authorization.k8s.io/psp-restricted",
+		"role.rbac.authorization.k8s.io/builder", "clusterrolebinding.rbac.authorization.k8s.io/psp-restricted",
+		"rolebinding.rbac.authorization.k8s.io/builder", "rolebinding.rbac.authorization.k8s.io/operator", "",
+	}, " created\n")
+	if got := run(fresh, "kubectl apply -f new.yaml"); got != applied {
+		t.Errorf("Applying prints\n%s\nwant\n%s", got, applied)
+	}
+	startWithPolicies(t, fresh)
+	walk(t, fresh, dir, "kubectl run web -n team --image=nginx --as=builder", "pod/web created")
+	walk(t, fresh, dir, `kubectl get pod web -n team -o jsonpath='{.metadata.annotations.kubernetes\.io/psp}'`, "restricted")
+	got, err := fresh.Shell(t, dir, "kubectl run root -n team --image=nginx --privileged --as=builder")
+	if err == nil || !strings.Contains(got, "PodSecurityPolicy: unable to admit pod: ") {
+		t.Errorf("Got %v and %q for a privileged pod, want a denial", err, got)
+	}
+	walk(t, fresh, dir, "kubectl run root -n team --image=nginx --privileged --as=operator", "pod/root created")
 }

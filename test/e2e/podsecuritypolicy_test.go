@@ -284,8 +284,7 @@ func walk(t *testing.T, c *e2e.Cluster, dir, command, want string) {
 	})
 }
 
-// startDeployed starts a Postern with the arguments of the Deployment, because the cluster has no nodes, and waits until
-// the API server calls it.
+// startDeployed starts a Postern with the arguments of the Deployment, because the cluster has no nodes.
 func startDeployed(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	d, err := c.Admin.AppsV1().Deployments(e2e.PosternNamespace).Get(t.Context(), "postern", metav1.GetOptions{})
@@ -297,7 +296,13 @@ func startDeployed(t *testing.T, c *e2e.Cluster) {
 	if named < 0 {
 		t.Fatalf("The arguments %q do not enable the plugin", args)
 	}
-	c.StartPostern(t, withPolicies(slices.Delete(slices.Clone(args), named, named+1)...))
+	startWithPolicies(t, c, slices.Delete(slices.Clone(args), named, named+1)...)
+}
+
+// startWithPolicies starts a Postern and waits until the API server calls it. The cluster needs a policy.
+func startWithPolicies(t *testing.T, c *e2e.Cluster, flags ...string) {
+	t.Helper()
+	c.StartPostern(t, withPolicies(flags...))
 	e2e.Eventually(t, settleBound, "the API server calls Postern", func(ctx context.Context) error {
 		made, err := c.Admin.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod("called"), dryRun())
 		if err == nil && made.Annotations["kubernetes.io/psp"] == "" {
