@@ -217,7 +217,7 @@ func TestChoice(t *testing.T) {
 			"document 1: ClusterRole view: left out, because each API server makes it itself; add its rule for moveds to a role of your own\n" + madeItself(2),
 		},
 		"related roles": {
-			true, clusterRole("name: explicit", otherVerb+", "+explicit) + clusterRole("name: group", group) + clusterRole("name: resource", wildcards+", "+resource) +
+			true, clusterRole("name: explicit", otherVerb+", "+explicit) + clusterRole("name: group", group) + clusterRole("name: resource", resource+", "+wildcards) +
 				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", "") + "- " + clusterRole("name: cluster-admin"+label, wildcards),
 			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\n" + madeItself(1),
 		},

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,5 +71,24 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("Got the output %q beside an error", out.String())
 			}
 		})
+	}
+}
+
+// TestRelatedOnly gives both a role that allows to use policies and a role that reads them.
+func TestRelatedOnly(t *testing.T) {
+	const in = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: users}, rules: [{apiGroups: [extensions], resources: ['*'], verbs: ['*']}]}\n---\n" +
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: readers}, rules: [{apiGroups: [policy], resources: [podsecuritypolicies], verbs: [get]}]}\n"
+	for relatedOnly, want := range map[bool][]string{true: {"users"}, false: {"users", "readers"}} {
+		var out, warnings bytes.Buffer
+		if err := migration.Run(strings.NewReader(in), &out, &warnings, relatedOnly); err != nil || warnings.Len() > 0 {
+			t.Fatalf("Got %v and the warnings %s", err, warnings.String())
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(`name: (\w+)`).FindAllStringSubmatch(out.String(), -1) {
+			got = append(got, m[1])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("relatedOnly=%t: got the roles %q, want %q", relatedOnly, got, want)
+		}
 	}
 }

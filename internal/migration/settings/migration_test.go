@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +59,24 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("Got %v and the output %q, want the error %q", err, out.String(), tc.want)
 			}
 		})
+	}
+}
+
+// TestRelatedOnly gives both a role that reads presets and a role that reads pods.
+func TestRelatedOnly(t *testing.T) {
+	const in = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: presets}, rules: [{apiGroups: [settings.k8s.io], resources: [podpresets], verbs: [get]}]}\n---\n" +
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: pods}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}\n"
+	for relatedOnly, want := range map[bool][]string{true: {"presets"}, false: {"presets", "pods"}} {
+		var out, warnings bytes.Buffer
+		if err := migration.Run(strings.NewReader(in), &out, &warnings, relatedOnly); err != nil || warnings.Len() > 0 {
+			t.Fatalf("Got %v and the warnings %s", err, warnings.String())
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(`name: (\w+)`).FindAllStringSubmatch(out.String(), -1) {
+			got = append(got, m[1])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("relatedOnly=%t: got the roles %q, want %q", relatedOnly, got, want)
+		}
 	}
 }
