@@ -64,7 +64,8 @@ func (s *stream) roles(objects []object) map[role]bool {
 			o.err = fmt.Errorf("%s: %w", describe(o.Unstructured), err)
 			continue
 		}
-		related[role{kind, o.GetNamespace(), o.GetName()}] = explicitly
+		key := role{kind, o.GetNamespace(), o.GetName()}
+		related[key] = related[key] || explicitly // The input may have a role twice.
 		switch {
 		case bootstrapping && explicitly && o.Object["aggregationRule"] == nil:
 			s.warn(*o, "left out, because each API server makes it itself; add its rule for "+s.Grant.Resource+" to a role of your own")

@@ -37,9 +37,9 @@ type Migration struct {
 // other unchanged documents are written as they are. Roles and bindings that each API server makes itself are left out.
 //
 // A warning names each object that loses something that its owner may miss, and each role that is left out although it
-// has the permission. The error names each document that cannot be
-// rewritten, and each one of a version that Kubernetes removed and that Rewrite cannot convert. Rewrite writes nothing if it
-// returns an error, because incomplete output looks like complete output.
+// has the permission. The error names each document that cannot be rewritten, and each one of a version that Kubernetes
+// removed and that Rewrite cannot convert. Rewrite writes no document if it returns an error, because incomplete output
+// looks like complete output. With ErrUnchanged, it still writes the warnings.
 func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
 	s := stream{Migration: migration}
 	for _, o := range s.choose(read(in)) {
@@ -56,14 +56,18 @@ func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
 	switch {
 	case len(s.errs) > 0:
 		return errors.Join(s.errs...)
-	case !s.changed:
-		return ErrUnchanged
+	case s.changed:
+		if _, err := out.Write(bytes.Join(s.written, []byte("---\n"))); err != nil {
+			return err
+		}
 	}
-	if _, err := out.Write(bytes.Join(s.written, []byte("---\n"))); err != nil {
+	if _, err := io.WriteString(warnings, strings.Join(s.warnings, "")); err != nil {
 		return err
 	}
-	_, err := io.WriteString(warnings, strings.Join(s.warnings, ""))
-	return err
+	if !s.changed {
+		return ErrUnchanged
+	}
+	return nil
 }
 
 // stream is what Rewrite has made of the objects.

@@ -146,20 +146,24 @@ func TestStreams(t *testing.T) {
 	const a, b = "{\"kind\": \"A\"}", "{\"kind\": \"B\"}"
 	const x, y = "kind: X # A comment.\n", "kind: Y\n"
 	for name, tc := range map[string]struct{ in, want string }{
-		"JSON":                            {a + "\n" + b, a + "\n---\n" + b + "\n"},
-		"JSON in one line":                {a + b + a, a + "\n---\n" + b + "\n---\n" + a + "\n"},
-		"JSON with line ends":             {"{\n\t\"kind\":\t\"A\"\n}\n" + b + "\n", "{\n\t\"kind\":\t\"A\"\n}\n---\n" + b + "\n"},
-		"JSON, then a separator":          {a + "\n---\n", a + "\n"},
-		"JSON and YAML":                   {a + b + "\n---\n" + x, a + "\n---\n" + b + "\n---\n" + x},
-		"JSON with a comment":             {a + " # A comment.", a + " # A comment.\n"},
-		"lists of JSON":                   {"{\"kind\": \"List\", \"items\": [" + a + "]}" + b, "kind: A\n---\n" + b + "\n"},
-		"separators with a comment":       {x + "--- # Another one.\n" + y, x + "---\n" + y},
-		"separators without a document":   {"---\n---\n# A comment.\n---\n" + x + "---\n\n---\n", x},
-		"an end of a document":            {x + "...\n---\n" + y + "...", x + "...\n---\n" + y + "...\n"},
-		"line ends of Windows":            {"kind: X\r\n---\r\nkind: Y\r\n", "kind: X\n---\n" + y},
-		"a byte order mark":               {"\ufeff---\n" + x + "---\n" + y, "\ufeff---\n" + x + "---\n" + y},
-		"a separator in a text":           {"kind: X\ntext: |\n  ---\n  ...\n", "kind: X\ntext: |\n  ---\n  ...\n"},
-		"lists in lists of mixed kinds":   {"{kind: List, items: [{kind: A}, {kind: List, items: [{kind: B}, {apiVersion: v1, kind: CList, items: [{c: d}]}]}]}", "kind: A\n---\nkind: B\n---\napiVersion: v1\nc: d\nkind: C\n"},
+		"JSON":                          {a + "\n" + b, a + "\n---\n" + b + "\n"},
+		"JSON in one line":              {a + b + a, a + "\n---\n" + b + "\n---\n" + a + "\n"},
+		"JSON with line ends":           {"{\n\t\"kind\":\t\"A\"\n}\n" + b + "\n", "{\n\t\"kind\":\t\"A\"\n}\n---\n" + b + "\n"},
+		"JSON, then a separator":        {a + "\n---\n", a + "\n"},
+		"JSON and YAML":                 {a + b + "\n---\n" + x, a + "\n---\n" + b + "\n---\n" + x},
+		"JSON with a comment":           {a + " # A comment.", a + " # A comment.\n"},
+		"lists of JSON":                 {"{\"kind\": \"List\", \"items\": [" + a + "]}" + b, "kind: A\n---\n" + b + "\n"},
+		"separators with a comment":     {x + "--- # Another one.\n" + y, x + "---\n" + y},
+		"separators without a document": {"---\n---\n# A comment.\n---\n" + x + "---\n\n---\n", x},
+		"an end of a document":          {x + "...\n---\n" + y + "...", x + "...\n---\n" + y + "...\n"},
+		"line ends of Windows":          {"kind: X\r\n---\r\nkind: Y\r\n", "kind: X\n---\n" + y},
+		"a byte order mark":             {"\ufeff---\n" + x + "---\n" + y, "\ufeff---\n" + x + "---\n" + y},
+		"a separator in a text":         {"kind: X\ntext: |\n  ---\n  ...\n", "kind: X\ntext: |\n  ---\n  ...\n"},
+		"lists in lists of mixed kinds": {"{kind: List, items: [{kind: A}, {kind: List, items: [{kind: B}, {apiVersion: v1, kind: CList, items: [{c: d}]}]}]}", "kind: A\n---\nkind: B\n---\napiVersion: v1\nc: d\nkind: C\n"},
+		"an object whose kind ends like that of a list": {
+			"{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: null}\n---\n{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: [{a: b}]}",
+			"{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: null}\n---\n{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: [{a: b}]}\n",
+		},
 		"an empty typed list, and a kind": {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicyList, items: null}\n---\n" + x, x},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,6 +224,9 @@ func TestChoice(t *testing.T) {
 			true, clusterRole("name: explicit", otherVerb+", "+explicit) + clusterRole("name: group", group) + clusterRole("name: resource", resource+", "+wildcards) +
 				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", "") + "- " + clusterRole("name: cluster-admin"+label, wildcards),
 			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\n" + madeItself(1),
+		},
+		"a role twice": {
+			true, binding("ClusterRoleBinding", "name: b", "ClusterRole", "r") + clusterRole("name: r", explicit) + clusterRole("name: r", otherVerb), "",
 		},
 		"bindings to related roles, before the roles": {
 			true, binding("ClusterRoleBinding", "name: a", "ClusterRole", "explicit") + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "explicit") +
@@ -313,8 +320,7 @@ func checkMigration(t *testing.T, m manifests.Migration, in, want, notes string)
 func TestErrors(t *testing.T) {
 	const noted = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c, finalizers: [example.com/f]}}\n---\n"
 	for name, tc := range map[string]struct{ in, want string }{
-		"nothing to rewrite": {noted, manifests.ErrUnchanged.Error()},
-		"one document":       {noted + moved + "---\n{kind: Wrong, metadata: {name: w, namespace: ns}}", "document 3: Wrong ns/w: it is wrong"},
+		"one document": {noted + moved + "---\n{kind: Wrong, metadata: {name: w, namespace: ns}}", "document 3: Wrong ns/w: it is wrong"},
 		"all documents": {
 			"a: b\n---\n\tx\n---\n{kind: Wrong, metadata: {name: w}}\n---\n{kind: List, items: [{kind: Wrong, metadata: {name: v}}, {kind: Wrong, metadata: {name: u}}]}",
 			"document 2: …\ndocument 3: Wrong w: it is wrong\ndocument 4: Wrong v: it is wrong\ndocument 4: Wrong u: it is wrong",
@@ -358,6 +364,9 @@ func TestErrors(t *testing.T) {
 		"YAML with a directive":        {"%YAML 1.2\n---\n" + moved, "document 1: yaml: found incompatible YAML document"},
 		"an end without a beginning":   {"...\n", "document 1: yaml: did not find expected node content"},
 		"a made role with other rules": {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, labels: {kubernetes.io/bootstrapping: rbac-defaults}}, rules: x}", "document 1: Role r: …"},
+		"items that are no list":       {"{apiVersion: v1, kind: List, items: {a: b}}\n---\n{apiVersion: v1, kind: PodList, items: x}", "document 1: List: items is no list\ndocument 2: PodList: items is no list"},
+		"an answer of the API server":  {moved + "---\n{apiVersion: v1, kind: Status, message: not today}", `document 2: Status: the answer of the API server is no object: "not today"`},
+		"a part of a list":             {"{apiVersion: v1, kind: List, metadata: {continue: x}, items: []}\n---\n" + moved, "document 1: List: the list is not complete, because it has metadata.continue"},
 		"an item that is no object":    {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -370,6 +379,16 @@ func TestErrors(t *testing.T) {
 				t.Errorf("Got the output %q and the notes %q beside an error", out.String(), said.String())
 			}
 		})
+	}
+}
+
+// TestNothingToRewrite wants the warnings beside ErrUnchanged.
+func TestNothingToRewrite(t *testing.T) {
+	var out, said bytes.Buffer
+	in := "{apiVersion: v1, kind: ConfigMap, metadata: {name: c, finalizers: [example.com/f]}}"
+	err := manifests.Rewrite(strings.NewReader(in), &out, &said, migration)
+	if !errors.Is(err, manifests.ErrUnchanged) || out.Len() > 0 || said.String() != "warning: document 1: ConfigMap c: dropped metadata.finalizers\n" {
+		t.Errorf("Got %v, the output %q and the notes %q", err, out.String(), said.String())
 	}
 }
 

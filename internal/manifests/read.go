@@ -106,19 +106,34 @@ func document(number int, text []byte) []object {
 	return flatten(object{Unstructured: &u, number: number, text: text})
 }
 
-// flatten returns the items of a list, or the object if it is none.
+// flatten returns the items of a list, or the object if it is none. A list has no name.
 func flatten(o object) []object {
 	kind, typed := strings.CutSuffix(o.GetKind(), "List")
 	items, exists := o.Object["items"]
+	fail := func(err error) []object {
+		return []object{{number: o.number, err: fmt.Errorf("%s: %w", describe(o.Unstructured), err)}}
+	}
 	switch {
-	case len(o.Object) == 0, typed && exists && items == nil: // API servers write null for no items.
+	case len(o.Object) == 0:
 		return nil
+	case o.GetAPIVersion() == "v1" && o.GetKind() == "Status":
+		message, _, _ := unstructured.NestedString(o.Object, "message")
+		return fail(fmt.Errorf("the answer of the API server is no object: %q", message))
+	case o.GetName() != "":
+		return []object{o}
+	case typed && exists && items == nil: // API servers write null for no items.
+		return nil
+	case typed && exists && !o.IsList():
+		return fail(errors.New("items is no list"))
 	case !o.IsList():
 		return []object{o}
 	}
 	list, err := o.ToList()
 	if err != nil {
-		return []object{{number: o.number, err: fmt.Errorf("%s: %w", describe(o.Unstructured), err)}}
+		return fail(err)
+	}
+	if list.GetContinue() != "" {
+		return fail(errors.New("the list is not complete, because it has metadata.continue"))
 	}
 	var out []object
 	for i := range list.Items {
