@@ -1,86 +1,148 @@
 package manifests
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // role is what a binding refers to.
 type role struct{ kind, namespace, name string }
 
-// choose leaves out the roles and bindings that each API server makes itself, because those of the old cluster belong to its
-// version of Kubernetes. With RelatedOnly, it also leaves out everything that is not related to the kind of the migration.
+// choose leaves out what is not related to the kind of the migration. A warning names each object that gives permission for the
+// kind and is left out, and one warning counts the others.
 func (s *stream) choose(objects []object) []object {
-	related := s.roles(objects)
-	bootstrapping := 0
+	if !s.RelatedOnly {
+		return objects
+	}
+	roles := s.roles(objects)
+	others := map[string]int{}
 	kept := slices.DeleteFunc(objects, func(o object) bool {
-		kind := rbacKind(o)
+		if o.err != nil {
+			return false
+		}
+		keep, reason := s.related(o, roles)
 		switch {
-		case o.err != nil:
+		case keep:
 			return false
-		case kind != "" && isBootstrapping(o):
-			bootstrapping++
-			return true
-		case !s.RelatedOnly:
-			return false
+		case reason != "":
+			s.warn(o, "left out, because "+reason)
+		default:
+			others[o.GetKind()]++
 		}
-		switch kind {
-		case "Role", "ClusterRole":
-			return !related[role{kind, o.GetNamespace(), o.GetName()}]
-		case "RoleBinding", "ClusterRoleBinding":
-			to := roleOf(o)
-			keep, known := related[to]
-			if !known {
-				s.warn(o, fmt.Sprintf("left out, because the input does not have its %s %s", to.kind, to.name))
-			}
-			return !keep
-		}
-		gk := o.GroupVersionKind().GroupKind()
-		return gk.Kind != s.Kind || !slices.Contains(s.Grant.groups(), gk.Group)
+		return true
 	})
-	if bootstrapping > 0 {
-		s.warnings = append(s.warnings, fmt.Sprintf("warning: left out roles and bindings that each API server makes itself (label %s=%s): %d\n",
-			bootstrappingLabel, rbacDefaults, bootstrapping))
+	if len(others) > 0 {
+		var counts []string
+		for _, kind := range slices.Sorted(maps.Keys(others)) {
+			counts = append(counts, fmt.Sprintf("%d %s", others[kind], kind))
+		}
+		s.warnings = append(s.warnings, fmt.Sprintf("warning: left out what is not related to %s: %s\n", s.Grant.Resource, strings.Join(counts, ", ")))
 	}
 	return kept
 }
 
-// roles returns all roles, with true for those that explicitly have the permission of the grant. It warns of the roles with
-// the permission that choose leaves out.
-func (s *stream) roles(objects []object) map[role]bool {
-	related := map[role]bool{}
+// related reports whether an object is related to the kind of the migration, or why an object with permission for the kind is
+// left out.
+func (s *stream) related(o object, roles map[role]permission) (keep bool, reason string) {
+	// Each API server makes the roles with this label itself.
+	made := o.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults"
+	switch rbacKind(o) {
+	case "Role", "ClusterRole":
+		switch p := roles[roleOf(o)]; {
+		case made && p == explicitly && o.Object["aggregationRule"] == nil:
+			return false, "each API server makes it itself: add its rule for " + s.Grant.Resource + " to a role of your own"
+		case !made && p == byWildcards:
+			return false, "it allows " + s.Grant.Resource + " only by wildcards"
+		default:
+			return !made && p == explicitly, ""
+		}
+	case "RoleBinding", "ClusterRoleBinding":
+		to := boundRole(o)
+		switch p, known := roles[to]; {
+		case to.kind == "" || to.name == "":
+			return false, "its roleRef has no kind or no name"
+		case !known:
+			return false, fmt.Sprintf("the input does not have its %s %s", to.kind, to.name)
+		case !made && p == byWildcards:
+			return false, fmt.Sprintf("its %s %s allows %s only by wildcards", to.kind, to.name, s.Grant.Resource)
+		default:
+			return p == explicitly, ""
+		}
+	}
+	gk := o.GroupVersionKind().GroupKind()
+	return gk.Kind == s.Kind && slices.Contains(s.Grant.groups(), gk.Group), ""
+}
+
+// permission is what a role says about the resource of a grant.
+type permission int
+
+const (
+	none permission = iota
+	// byWildcards is the permission of rules with wildcards for both the group and the resource, like that of cluster-admin.
+	byWildcards
+	// explicitly is the permission of a rule that names the resource or the group.
+	explicitly
+)
+
+// roles returns the permissions of all roles. The input may have a role twice. The rules of an aggregated role are those of
+// other roles, and only an API server fills them in.
+func (s *stream) roles(objects []object) map[role]permission {
+	out, selectors := map[role]permission{}, map[role][]labels.Selector{}
 	for i := range objects {
 		o := &objects[i]
-		kind, bootstrapping := rbacKind(*o), isBootstrapping(*o)
-		if kind != "Role" && kind != "ClusterRole" || !bootstrapping && !s.RelatedOnly {
+		if kind := rbacKind(*o); kind != "Role" && kind != "ClusterRole" {
 			continue
 		}
-		allowed, explicitly, err := s.Grant.find(o.Unstructured)
-		if err != nil {
+		rules, err := rulesOf(o.Unstructured)
+		of, errOf := aggregated(o.Unstructured)
+		if err := cmp.Or(err, errOf); err != nil {
 			o.err = fmt.Errorf("%s: %w", describe(o.Unstructured), err)
 			continue
 		}
-		key := role{kind, o.GetNamespace(), o.GetName()}
-		related[key] = related[key] || explicitly // The input may have a role twice.
-		switch {
-		case bootstrapping && explicitly && o.Object["aggregationRule"] == nil:
-			s.warn(*o, "left out, because each API server makes it itself; add its rule for "+s.Grant.Resource+" to a role of your own")
-		case !bootstrapping && allowed && !explicitly:
-			s.warn(*o, "left out, because it allows "+s.Grant.Resource+" only by wildcards")
+		key := roleOf(*o)
+		out[key], selectors[key] = max(out[key], s.Grant.permission(rules)), append(selectors[key], of...)
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, o := range objects {
+			if rbacKind(o) != "ClusterRole" || out[roleOf(o)] != explicitly {
+				continue
+			}
+			for to, of := range selectors {
+				if out[to] != explicitly && slices.ContainsFunc(of, func(s labels.Selector) bool { return s.Matches(labels.Set(o.GetLabels())) }) {
+					out[to], changed = explicitly, true
+				}
+			}
 		}
 	}
-	return related
+	return out
 }
 
-// The label of the roles and bindings that each API server makes when it starts.
-const bootstrappingLabel, rbacDefaults = "kubernetes.io/bootstrapping", "rbac-defaults"
-
-func isBootstrapping(o object) bool {
-	return o.err == nil && o.GetLabels()[bootstrappingLabel] == rbacDefaults
+// aggregated returns the selectors of the roles whose rules a role has.
+func aggregated(u *unstructured.Unstructured) (out []labels.Selector, err error) {
+	var content struct {
+		AggregationRule *rbacv1.AggregationRule `json:"aggregationRule"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &content); err != nil || content.AggregationRule == nil {
+		return nil, err
+	}
+	for i := range content.AggregationRule.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&content.AggregationRule.ClusterRoleSelectors[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, selector)
+	}
+	return out, nil
 }
 
 // rbacKind returns the kind of a role or a binding of any version, and "" for another object.
@@ -95,8 +157,16 @@ func rbacKind(o object) string {
 	return gk.Kind
 }
 
-// roleOf returns the role of a binding.
-func roleOf(binding object) role {
+// roleOf returns the key of a role.
+func roleOf(o object) role {
+	if o.GetKind() == "ClusterRole" {
+		return role{"ClusterRole", "", o.GetName()}
+	}
+	return role{o.GetKind(), o.GetNamespace(), o.GetName()}
+}
+
+// boundRole returns the role of a binding.
+func boundRole(binding object) role {
 	kind, _, _ := unstructured.NestedString(binding.Object, "roleRef", "kind")
 	name, _, _ := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if kind == "ClusterRole" {
@@ -104,28 +174,3 @@ func roleOf(binding object) role {
 	}
 	return role{kind, binding.GetNamespace(), name}
 }
-
-// find reports whether a role has the permission in one of the groups, and whether a rule that gives it names the resource
-// or the group. Another such rule has wildcards for both, like the one of cluster-admin.
-func (g Grant) find(u *unstructured.Unstructured) (allowed, explicitly bool, err error) {
-	var content struct {
-		Rules []rbacv1.PolicyRule `json:"rules"`
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &content); err != nil {
-		return false, false, err
-	}
-	for _, rule := range content.Rules {
-		resource := slices.Contains(rule.Resources, g.Resource)
-		group := slices.ContainsFunc(g.groups(), func(group string) bool { return slices.Contains(rule.APIGroups, group) })
-		if (g.Verb == "" || slices.Contains(rule.Verbs, g.Verb) || slices.Contains(rule.Verbs, rbacv1.VerbAll)) &&
-			(resource || slices.Contains(rule.Resources, rbacv1.ResourceAll)) &&
-			(group || slices.Contains(rule.APIGroups, rbacv1.APIGroupAll)) {
-			allowed = true
-			explicitly = explicitly || resource || group
-		}
-	}
-	return allowed, explicitly, nil
-}
-
-// groups returns the groups of the resource, both the old ones and the new one.
-func (g Grant) groups() []string { return append([]string{g.To}, g.From...) }

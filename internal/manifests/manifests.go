@@ -3,6 +3,8 @@ package manifests
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
@@ -34,10 +37,10 @@ type Migration struct {
 
 // Rewrite reads YAML or JSON documents and writes YAML documents. All objects lose the metadata that has a meaning only in
 // the old cluster. Roles and bindings of v1alpha1 and v1beta1 become those of v1. Lists become documents of their own. All
-// other unchanged documents are written as they are. Roles and bindings that each API server makes itself are left out.
+// other unchanged YAML documents are written as they are.
 //
-// A warning names each object that loses something that its owner may miss, and each role that is left out although it
-// has the permission. The error names each document that cannot be rewritten, and each one of a version that Kubernetes
+// A warning names each object that loses something that its owner may miss, or that is left out although it gives permission
+// for the kind. The error names each document that cannot be rewritten, and each one of a version that Kubernetes
 // removed and that Rewrite cannot convert. Rewrite writes no document if it returns an error, because incomplete output
 // looks like complete output. With ErrUnchanged, it still writes the warnings.
 func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
@@ -106,7 +109,7 @@ func (s *stream) rewritten(o object) ([]byte, error) {
 	}
 	s.changed = s.changed || upgraded || rewritten != nil
 	if rewritten != nil {
-		return yaml.Marshal(rewritten)
+		return encode(rewritten)
 	}
 	warning, err := checkVersion(o.Unstructured)
 	if err != nil {
@@ -118,7 +121,24 @@ func (s *stream) rewritten(o object) ([]byte, error) {
 	if o.text != nil && reflect.DeepEqual(o.Object, old.Object) {
 		return append(bytes.TrimRight(o.text, "\n"), '\n'), nil
 	}
-	return yaml.Marshal(o.Object)
+	return encode(o.Object)
+}
+
+// encode returns the YAML of an object. YAML cannot carry some characters of JSON texts, such as U+0085, and changes them.
+func encode(v any) ([]byte, error) {
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var want, got any
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = cmp.Or(json.Unmarshal(data, &want), yaml.Unmarshal(text, &got))
+	}
+	if err == nil && !reflect.DeepEqual(got, want) {
+		err = errors.New("a text of it has characters that YAML changes")
+	}
+	return text, err
 }
 
 func (s *stream) warn(o object, text string) {
@@ -150,27 +170,18 @@ func (g Grant) role(u *unstructured.Unstructured) (any, error) {
 	if gk := u.GroupVersionKind().GroupKind(); gk.Group != rbacv1.GroupName || gk.Kind != "Role" && gk.Kind != "ClusterRole" {
 		return nil, nil
 	}
-	if u.Object["rules"] == nil { // API servers write null for no rules.
-		return nil, nil
-	}
-	rules, _, err := unstructured.NestedSlice(u.Object, "rules")
+	rules, err := rulesOf(u)
 	if err != nil {
 		return nil, err
 	}
 	changed := false
-	for _, r := range rules {
-		rule, ok := r.(map[string]any)
-		if !ok || g.Verb != "" && !names(rule, "verbs", g.Verb) || !names(rule, "resources", g.Resource) {
+	for i, r := range rules {
+		if !g.isIn(r) || slices.Contains(r.APIGroups, g.To) || !names(r.APIGroups, g.From...) {
 			continue
 		}
-		groups, _, err := unstructured.NestedStringSlice(rule, "apiGroups")
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(groups, g.To) || !slices.ContainsFunc(groups, func(group string) bool { return slices.Contains(g.From, group) }) {
-			continue
-		}
-		if err := unstructured.SetNestedStringSlice(rule, append(groups, g.To), "apiGroups"); err != nil {
+		// The other fields of the rule stay as they are.
+		raw := u.Object["rules"].([]any)[i].(map[string]any)
+		if err := unstructured.SetNestedStringSlice(raw, append(r.APIGroups, g.To), "apiGroups"); err != nil {
 			return nil, err
 		}
 		changed = true
@@ -178,11 +189,41 @@ func (g Grant) role(u *unstructured.Unstructured) (any, error) {
 	if !changed {
 		return nil, nil
 	}
-	return u.Object, unstructured.SetNestedSlice(u.Object, rules, "rules")
+	return u.Object, nil
 }
 
-// names reports whether a list of a rule contains a name or the wildcard.
-func names(rule map[string]any, list, name string) bool {
-	got, _, err := unstructured.NestedStringSlice(rule, list)
-	return err == nil && (slices.Contains(got, name) || slices.Contains(got, rbacv1.ResourceAll))
+// permission returns what the rules of a role say about the resource.
+func (g Grant) permission(rules []rbacv1.PolicyRule) permission {
+	out := none
+	for _, r := range rules {
+		switch resource, group := slices.Contains(r.Resources, g.Resource), names(r.APIGroups, g.groups()...); {
+		case !g.isIn(r), !group && !slices.Contains(r.APIGroups, rbacv1.APIGroupAll):
+		case resource || group:
+			return explicitly
+		default:
+			out = byWildcards
+		}
+	}
+	return out
+}
+
+// isIn reports whether a rule has the verb and the resource, or wildcards for them.
+func (g Grant) isIn(r rbacv1.PolicyRule) bool {
+	return (g.Verb == "" || names(r.Verbs, g.Verb, rbacv1.VerbAll)) && names(r.Resources, g.Resource, rbacv1.ResourceAll)
+}
+
+// groups returns the groups of the resource, both the old ones and the new one.
+func (g Grant) groups() []string { return append([]string{g.To}, g.From...) }
+
+// names reports whether a list of a rule contains one of the names.
+func names(list []string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(list, name) })
+}
+
+func rulesOf(role *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
+	var content struct {
+		Rules []rbacv1.PolicyRule `json:"rules"`
+	}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(role.Object, &content)
+	return content.Rules, err
 }

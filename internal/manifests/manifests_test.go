@@ -79,7 +79,6 @@ func TestMetadata(t *testing.T) {
 			"# A comment.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, annotations: {}, labels: {a: b}}\n",
 			"# A comment.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, annotations: {}, labels: {a: b}}\n", "",
 		},
-		"that is none": {"metadata: x\n", "metadata: x\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, want := tc.in, tc.want
@@ -143,28 +142,31 @@ func TestVersions(t *testing.T) {
 }
 
 func TestStreams(t *testing.T) {
-	const a, b = "{\"kind\": \"A\"}", "{\"kind\": \"B\"}"
-	const x, y = "kind: X # A comment.\n", "kind: Y\n"
+	const a, b = `{"apiVersion": "v1", "kind": "A"}`, `{"apiVersion": "v1", "kind": "B"}`
+	const yamlA, yamlB = "apiVersion: v1\nkind: A\n", "apiVersion: v1\nkind: B\n"
+	const x, y = "apiVersion: v1\nkind: X # A comment.\n", "apiVersion: v1\nkind: Z\n"
+	const named = "{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: "
 	for name, tc := range map[string]struct{ in, want string }{
-		"JSON":                          {a + "\n" + b, a + "\n---\n" + b + "\n"},
-		"JSON in one line":              {a + b + a, a + "\n---\n" + b + "\n---\n" + a + "\n"},
-		"JSON with line ends":           {"{\n\t\"kind\":\t\"A\"\n}\n" + b + "\n", "{\n\t\"kind\":\t\"A\"\n}\n---\n" + b + "\n"},
-		"JSON, then a separator":        {a + "\n---\n", a + "\n"},
-		"JSON and YAML":                 {a + b + "\n---\n" + x, a + "\n---\n" + b + "\n---\n" + x},
+		"JSON":                          {a + "\n" + b, yamlA + "---\n" + yamlB},
+		"JSON in one line":              {a + b + a, yamlA + "---\n" + yamlB + "---\n" + yamlA},
+		"JSON with line ends":           {"{\n\t\"apiVersion\":\t\"v1\",\n\t\"kind\":\t\"A\"\n}\n" + b + "\n", yamlA + "---\n" + yamlB},
+		"JSON, then a separator":        {a + "\n---\n", yamlA},
+		"JSON and YAML":                 {a + b + "\n---\n" + x, yamlA + "---\n" + yamlB + "---\n" + x},
 		"JSON with a comment":           {a + " # A comment.", a + " # A comment.\n"},
-		"lists of JSON":                 {"{\"kind\": \"List\", \"items\": [" + a + "]}" + b, "kind: A\n---\n" + b + "\n"},
+		"JSON with escapes":             {`{"apiVersion": "v1", "kind": "A", "text": "\ud83d\ude00\u2028", "n": 9007199254740993}`, "apiVersion: v1\nkind: A\n\"n\": 9007199254740993\ntext: \"\\U0001F600\\L\"\n"},
+		"lists of JSON":                 {`{"apiVersion": "v1", "kind": "List", "items": [` + a + "]}" + b, yamlA + "---\n" + yamlB},
 		"separators with a comment":     {x + "--- # Another one.\n" + y, x + "---\n" + y},
 		"separators without a document": {"---\n---\n# A comment.\n---\n" + x + "---\n\n---\n", x},
 		"an end of a document":          {x + "...\n---\n" + y + "...", x + "...\n---\n" + y + "...\n"},
-		"line ends of Windows":          {"kind: X\r\n---\r\nkind: Y\r\n", "kind: X\n---\n" + y},
+		"line ends of Windows":          {"apiVersion: v1\r\nkind: Z\r\n---\r\napiVersion: v1\r\nkind: Z\r\n", y + "---\n" + y},
 		"a byte order mark":             {"\ufeff---\n" + x + "---\n" + y, "\ufeff---\n" + x + "---\n" + y},
-		"a separator in a text":         {"kind: X\ntext: |\n  ---\n  ...\n", "kind: X\ntext: |\n  ---\n  ...\n"},
-		"lists in lists of mixed kinds": {"{kind: List, items: [{kind: A}, {kind: List, items: [{kind: B}, {apiVersion: v1, kind: CList, items: [{c: d}]}]}]}", "kind: A\n---\nkind: B\n---\napiVersion: v1\nc: d\nkind: C\n"},
-		"an object whose kind ends like that of a list": {
-			"{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: null}\n---\n{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: [{a: b}]}",
-			"{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: null}\n---\n{apiVersion: x/v1, kind: AllowList, metadata: {name: mine}, items: [{a: b}]}\n",
+		"a separator in a text":         {y + "text: |\n  ---\n  ...\n", y + "text: |\n  ---\n  ...\n"},
+		"lists in lists of mixed kinds": {
+			"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: A}, {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: B}, {apiVersion: v1, kind: CList, items: [{c: d}]}]}]}",
+			yamlA + "---\n" + yamlB + "---\napiVersion: v1\nc: d\nkind: C\n",
 		},
-		"an empty typed list, and a kind": {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicyList, items: null}\n---\n" + x, x},
+		"an object whose kind ends like that of a list": {named + "null}\n---\n" + named + "[{a: b}]}", named + "null}\n---\n" + named + "[{a: b}]}\n"},
+		"an empty typed list, and a kind":               {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicyList, items: null}\n---\n" + x, x},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkRewrite(t, moved+"---\n"+tc.in, moved+"---\n"+tc.want, "")
@@ -201,47 +203,56 @@ func TestChoice(t *testing.T) {
 		removed   = "{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: i}}\n"
 		oldRole   = "{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: Role, metadata: {name: r}, unknown: field}\n"
 	)
-	madeItself := func(n int) string {
-		return fmt.Sprintf("left out roles and bindings that each API server makes itself (label kubernetes.io/bootstrapping=rbac-defaults): %d\n", n)
-	}
+	const aggregated = "{aggregationRule: {clusterRoleSelectors: [{matchLabels: {to: agg}}]}, "
 	for name, tc := range map[string]struct {
 		related   bool
 		in, notes string
 	}{
 		"all documents": {
 			false, clusterRole("name: explicit", explicit) + clusterRole("name: wildcards", wildcards) + clusterRole("name: other", otherVerb) +
+				clusterRole("name: view"+label, explicit) + binding("ClusterRoleBinding", "name: cluster-admin"+label, "ClusterRole", "cluster-admin") +
 				binding("ClusterRoleBinding", "name: b", "ClusterRole", "none") + configMap, "",
 		},
-		"objects that API servers make": {
-			false, "- " + clusterRole("name: cluster-admin"+label, wildcards) + "- " + binding("ClusterRoleBinding", "name: cluster-admin"+label, "ClusterRole", "cluster-admin") +
-				"- " + binding("RoleBinding", "name: b, namespace: kube-system"+label, "Role", "r") + "{apiVersion: v1, kind: ConfigMap, metadata: {name: c" + label + "}}\n", madeItself(3),
-		},
-		"an edited one": {
-			false, "- " + clusterRole("name: view"+label, explicit) + "- {aggregationRule: {}, " + clusterRole("name: edit"+label, explicit)[1:],
-			"document 1: ClusterRole view: left out, because each API server makes it itself; add its rule for moveds to a role of your own\n" + madeItself(2),
+		"roles that API servers make": {
+			true, "- " + clusterRole("name: view"+label, explicit) + "- " + aggregated + clusterRole("name: edit"+label, explicit)[1:] + "- " + clusterRole("name: cluster-admin"+label, wildcards),
+			"document 1: ClusterRole view: left out, because each API server makes it itself: add its rule for moveds to a role of your own\n" +
+				"left out what is not related to moveds: 2 ClusterRole\n",
 		},
 		"related roles": {
 			true, clusterRole("name: explicit", otherVerb+", "+explicit) + clusterRole("name: group", group) + clusterRole("name: resource", resource+", "+wildcards) +
-				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", "") + "- " + clusterRole("name: cluster-admin"+label, wildcards),
-			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\n" + madeItself(1),
+				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", ""),
+			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\nleft out what is not related to moveds: 2 ClusterRole\n",
 		},
 		"a role twice": {
 			true, binding("ClusterRoleBinding", "name: b", "ClusterRole", "r") + clusterRole("name: r", explicit) + clusterRole("name: r", otherVerb), "",
 		},
+		"aggregated roles without rules": {
+			true, binding("ClusterRoleBinding", "name: a", "ClusterRole", "agg") + binding("ClusterRoleBinding", "name: b", "ClusterRole", "edit") +
+				aggregated + clusterRole("name: agg", "")[1:] + "- " + aggregated + clusterRole("name: edit"+label, "")[1:] +
+				clusterRole("name: explicit, labels: {to: agg}", explicit) + "- " + clusterRole("name: other, labels: {to: agg}", otherVerb),
+			"left out what is not related to moveds: 2 ClusterRole\n",
+		},
 		"bindings to related roles, before the roles": {
 			true, binding("ClusterRoleBinding", "name: a", "ClusterRole", "explicit") + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "explicit") +
 				binding("RoleBinding", "name: c, namespace: ns", "Role", "explicit") + "- " + binding("RoleBinding", "name: d, namespace: other", "Role", "explicit") +
-				"- " + binding("RoleBinding", "name: e, namespace: ns", "ClusterRole", "other") +
+				"- " + binding("RoleBinding", "name: e, namespace: ns", "ClusterRole", "other") + "- " + binding("RoleBinding", "name: f, namespace: ns", "''", "explicit") +
 				clusterRole("name: explicit", explicit) + "- " + clusterRole("name: other", otherVerb) +
 				strings.Replace(clusterRole("name: explicit, namespace: ns", explicit), "ClusterRole", "Role", 1),
-			"document 4: RoleBinding other/d: left out, because the input does not have its Role explicit\n",
+			"document 4: RoleBinding other/d: left out, because the input does not have its Role explicit\n" +
+				"document 6: RoleBinding ns/f: left out, because its roleRef has no kind or no name\n" +
+				"left out what is not related to moveds: 1 ClusterRole, 1 RoleBinding\n",
 		},
 		"bindings to roles that API servers make": {
 			true, "- {aggregationRule: {}, " + clusterRole("name: edit"+label, explicit)[1:] + "- " + clusterRole("name: cluster-admin"+label, wildcards) +
-				binding("RoleBinding", "name: a, namespace: ns", "ClusterRole", "edit") + "- " + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "cluster-admin"),
-			madeItself(2),
+				binding("RoleBinding", "name: a, namespace: ns", "ClusterRole", "edit") + "- " + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "cluster-admin") +
+				"- " + binding("ClusterRoleBinding", "name: cluster-admin"+label, "ClusterRole", "cluster-admin"),
+			"document 4: RoleBinding ns/b: left out, because its ClusterRole cluster-admin allows moveds only by wildcards\n" +
+				"left out what is not related to moveds: 2 ClusterRole, 1 ClusterRoleBinding\n",
 		},
-		"other documents": {true, "- " + configMap + "- " + removed + "- " + oldRole + "- {apiVersion: other/v1, kind: Moved, metadata: {name: m}}\n", ""},
+		"other documents": {
+			true, "- " + configMap + "- " + removed + "- " + oldRole + "- {apiVersion: other/v1, kind: Moved, metadata: {name: m}}\n",
+			"left out what is not related to moveds: 1 ConfigMap, 1 Ingress, 1 Moved, 1 Role\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := migration
@@ -320,9 +331,9 @@ func checkMigration(t *testing.T, m manifests.Migration, in, want, notes string)
 func TestErrors(t *testing.T) {
 	const noted = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c, finalizers: [example.com/f]}}\n---\n"
 	for name, tc := range map[string]struct{ in, want string }{
-		"one document": {noted + moved + "---\n{kind: Wrong, metadata: {name: w, namespace: ns}}", "document 3: Wrong ns/w: it is wrong"},
+		"one document": {noted + moved + "---\n{apiVersion: v1, kind: Wrong, metadata: {name: w, namespace: ns}}", "document 3: Wrong ns/w: it is wrong"},
 		"all documents": {
-			"a: b\n---\n\tx\n---\n{kind: Wrong, metadata: {name: w}}\n---\n{kind: List, items: [{kind: Wrong, metadata: {name: v}}, {kind: Wrong, metadata: {name: u}}]}",
+			"apiVersion: v1\nkind: A\n---\n\tx\n---\n{apiVersion: v1, kind: Wrong, metadata: {name: w}}\n---\n{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Wrong, metadata: {name: v}}, {apiVersion: v1, kind: Wrong, metadata: {name: u}}]}",
 			"document 2: …\ndocument 3: Wrong w: it is wrong\ndocument 4: Wrong v: it is wrong\ndocument 4: Wrong u: it is wrong",
 		},
 		"versions that Kubernetes removed": {
@@ -351,23 +362,27 @@ func TestErrors(t *testing.T) {
 			"{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: Robot, metadata: {name: r}}",
 			"document 1: Robot r: converting to v1: unknown kind",
 		},
-		"JSON that ends too early":     {moved + "---\n" + `{"kind": "A"} {"kind":`, "document 3: unexpected EOF"},
-		"JSON, then a text":            {`{"kind": "A"} garbage`, "document 2: invalid character 'g' looking for beginning of value"},
-		"JSON, then another error":     {`{"kind": "A"} {"kind": "Wrong"}` + "\n---\n{kind: Wrong}", "document 2: Wrong: it is wrong\ndocument 3: Wrong: it is wrong"},
+		"JSON that ends too early":     {moved + "---\n" + `{"apiVersion": "v1", "kind": "A"} {"kind":`, "document 3: after a JSON value: unexpected EOF"},
+		"JSON, then a text":            {`{"apiVersion": "v1", "kind": "A"} garbage`, "document 2: after a JSON value: invalid character 'g' looking for beginning of value"},
+		"JSON, then another error":     {`{"apiVersion": "v1", "kind": "A"} {"apiVersion": "v1", "kind": "Wrong"}` + "\n---\n{apiVersion: v1, kind: Wrong}", "document 2: Wrong: it is wrong\ndocument 3: Wrong: it is wrong"},
 		"JSON that is no object":       {`[{"kind": "A"}] 1`, "document 1: it is no object: …\ndocument 2: it is no object: …"},
-		"a JSON field twice":           {`{"kind": "A"} {"kind": "A", "kind": "B"}`, "document 2: yaml: …\n…"},
+		"a JSON field twice":           {`{"apiVersion": "v1", "kind": "A", "kind": "B"}`, `document 1: duplicate field "kind"`},
 		"YAML, then a text":            {"# A comment.\n---\n{a: b}\ngarbage", "document 1: after the end of the document: yaml: …"},
-		"after empty documents":        {"---\n---\n# A comment.\n---\n---\n{kind: Wrong}", "document 1: Wrong: it is wrong"},
+		"after empty documents":        {"---\n---\n# A comment.\n---\n---\n{apiVersion: v1, kind: Wrong}", "document 1: Wrong: it is wrong"},
 		"YAML without a separator":     {"a: b\n...\nc: d", "document 1: after the end of the document: yaml: …"},
 		"YAML with old line ends":      {"a: b\r---\rc: d", "document 1: another document follows without a line --- between them"},
 		"YAML behind a separator":      {"a: b\n--- {c: d}\n", "document 1: invalid Yaml document separator: {c: d}"},
 		"YAML with a directive":        {"%YAML 1.2\n---\n" + moved, "document 1: yaml: found incompatible YAML document"},
+		"no version":                   {"{kind: A}\n---\n{apiVersion: v1}\n---\n{apiVersion: v1, kind: List, items: [{metadata: {name: n}}]}", "document 1: A: it has no apiVersion or no kind\ndocument 2: it has no apiVersion or no kind\ndocument 3: it has no apiVersion or no kind"},
+		"texts that YAML changes":      {`{"apiVersion": "v1", "kind": "A", "text": "\u0085"}`, "document 1: A: a text of it has characters that YAML changes"},
+		"UTF-16":                       {"\xff\xfea\x00", "document 1: the input is UTF-16: convert it to UTF-8"},
+		"a rule that is a text":        {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r}, rules: [{resources: moveds}]}", "document 1: Role r: …"},
 		"an end without a beginning":   {"...\n", "document 1: yaml: did not find expected node content"},
 		"a made role with other rules": {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, labels: {kubernetes.io/bootstrapping: rbac-defaults}}, rules: x}", "document 1: Role r: …"},
 		"items that are no list":       {"{apiVersion: v1, kind: List, items: {a: b}}\n---\n{apiVersion: v1, kind: PodList, items: x}", "document 1: List: items is no list\ndocument 2: PodList: items is no list"},
 		"an answer of the API server":  {moved + "---\n{apiVersion: v1, kind: Status, message: not today}", `document 2: Status: the answer of the API server is no object: "not today"`},
 		"a part of a list":             {"{apiVersion: v1, kind: List, metadata: {continue: x}, items: []}\n---\n" + moved, "document 1: List: the list is not complete, because it has metadata.continue"},
-		"an item that is no object":    {moved + "---\n{kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
+		"an item that is no object":    {moved + "---\n{apiVersion: v1, kind: List, items: [x]}", "document 2: List: items member is not an object: …"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer

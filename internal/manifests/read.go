@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is an object of a document, or the error for what cannot be read. The text is nil for an item of a list.
+// object is an object of a document, or the error for what cannot be read. The text is nil for JSON, and for an item of a list.
 type object struct {
 	*unstructured.Unstructured
 	number int
@@ -27,7 +27,11 @@ type object struct {
 // read returns the objects of all documents, and the items of lists instead of the lists. Documents without content have no
 // number.
 func read(in io.Reader) (out []object) {
-	chunks := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	buffered := bufio.NewReader(in)
+	if mark, _ := buffered.Peek(2); string(mark) == "\xff\xfe" || string(mark) == "\xfe\xff" {
+		return []object{{number: 1, err: errors.New("the input is UTF-16: convert it to UTF-8")}}
+	}
+	chunks := utilyaml.NewYAMLReader(buffered)
 	for number := 1; ; {
 		chunk, err := chunks.Read()
 		if errors.Is(err, io.EOF) {
@@ -36,9 +40,9 @@ func read(in io.Reader) (out []object) {
 		if err != nil { // The reader has lost the beginning of the next document.
 			return append(out, object{number: number, err: err})
 		}
-		texts, err := split(chunk)
+		texts, isJSON, err := split(chunk)
 		for _, text := range texts {
-			out = append(out, document(number, text)...)
+			out = append(out, document(number, text, isJSON)...)
 			number++
 		}
 		if err != nil {
@@ -50,14 +54,14 @@ func read(in io.Reader) (out []object) {
 
 // split returns the documents between two separators: all JSON values, or the YAML document. kubectl and jq write JSON
 // values without a separator. A comment is no document.
-func split(chunk []byte) ([][]byte, error) {
+func split(chunk []byte) (texts [][]byte, isJSON bool, err error) {
 	var values [][]byte
 	decoder := json.NewDecoder(bytes.NewReader(chunk))
 	for {
 		var value json.RawMessage
 		err := decoder.Decode(&value)
 		if errors.Is(err, io.EOF) {
-			return values, nil
+			return values, true, nil
 		}
 		if err == nil {
 			values = append(values, value)
@@ -65,9 +69,9 @@ func split(chunk []byte) ([][]byte, error) {
 		}
 		text, errYAML := splitYAML(chunk)
 		if errYAML != nil && len(values) > 0 {
-			return values, err
+			return values, true, fmt.Errorf("after a JSON value: %w", err)
 		}
-		return text, errYAML
+		return text, false, errYAML
 	}
 }
 
@@ -94,16 +98,30 @@ func splitYAML(chunk []byte) ([][]byte, error) {
 }
 
 // document returns the object of a document, the items of a list, or an error in their place.
-func document(number int, text []byte) []object {
-	data, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
+func document(number int, text []byte, isJSON bool) []object {
+	u := unstructured.Unstructured{}
+	if err := decode(text, isJSON, &u.Object); err != nil {
 		return []object{{number: number, err: err}}
 	}
-	u := unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil {
-		return []object{{number: number, err: fmt.Errorf("it is no object: %w", err)}}
+	if isJSON {
+		text = nil
 	}
 	return flatten(object{Unstructured: &u, number: number, text: text})
+}
+
+// decode decodes an object. YAML decoders change or refuse some characters of JSON.
+func decode(text []byte, isJSON bool, into *map[string]any) error {
+	if !isJSON {
+		var err error
+		if text, err = yaml.YAMLToJSONStrict(text); err != nil {
+			return err
+		}
+	}
+	twice, err := kjson.UnmarshalStrict(text, into, kjson.DisallowDuplicateFields)
+	if err != nil {
+		return fmt.Errorf("it is no object: %w", err)
+	}
+	return errors.Join(twice...)
 }
 
 // flatten returns the items of a list, or the object if it is none. A list has no name.
@@ -111,11 +129,16 @@ func flatten(o object) []object {
 	kind, typed := strings.CutSuffix(o.GetKind(), "List")
 	items, exists := o.Object["items"]
 	fail := func(err error) []object {
-		return []object{{number: o.number, err: fmt.Errorf("%s: %w", describe(o.Unstructured), err)}}
+		if about := describe(o.Unstructured); about != "" {
+			err = fmt.Errorf("%s: %w", about, err)
+		}
+		return []object{{number: o.number, err: err}}
 	}
 	switch {
 	case len(o.Object) == 0:
 		return nil
+	case o.GetAPIVersion() == "" || o.GetKind() == "":
+		return fail(errors.New("it has no apiVersion or no kind"))
 	case o.GetAPIVersion() == "v1" && o.GetKind() == "Status":
 		message, _, _ := unstructured.NestedString(o.Object, "message")
 		return fail(fmt.Errorf("the answer of the API server is no object: %q", message))

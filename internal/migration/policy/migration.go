@@ -22,8 +22,7 @@ var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy o
 //   - Roles and ClusterRoles that allow to use policies also allow it in the group policy.postern.dev.
 //   - Roles and bindings of v1alpha1 and v1beta1 become those of v1.
 //   - Lists become documents of their own.
-//   - Roles and bindings that each API server makes itself are left out.
-//   - All other documents stay as they are.
+//   - All other YAML documents stay as they are. JSON becomes YAML.
 //
 // All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
 // each object that loses ownerReferences, finalizers or a deletionTimestamp.

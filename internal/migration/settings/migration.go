@@ -20,8 +20,7 @@ var errNothing = errors.New("nothing to migrate: there is no PodPreset of settin
 //   - Roles and ClusterRoles with permissions for presets also have them in the group settings.postern.dev.
 //   - Roles and bindings of v1alpha1 and v1beta1 become those of v1.
 //   - Lists become documents of their own.
-//   - Roles and bindings that each API server makes itself are left out.
-//   - All other documents stay as they are.
+//   - All other YAML documents stay as they are. JSON becomes YAML.
 //
 // All objects lose the metadata that has a meaning only in the old cluster, such as uid and ownerReferences. A warning names
 // each object that loses ownerReferences, finalizers or a deletionTimestamp.

@@ -68,7 +68,7 @@ func TestRelatedOnly(t *testing.T) {
 		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: pods}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}\n"
 	for relatedOnly, want := range map[bool][]string{true: {"presets"}, false: {"presets", "pods"}} {
 		var out, warnings bytes.Buffer
-		if err := migration.Run(strings.NewReader(in), &out, &warnings, relatedOnly); err != nil || warnings.Len() > 0 {
+		if err := migration.Run(strings.NewReader(in), &out, &warnings, relatedOnly); err != nil || (warnings.String() == "warning: left out what is not related to podpresets: 1 Role\n") != relatedOnly {
 			t.Fatalf("Got %v and the warnings %s", err, warnings.String())
 		}
 		var got []string

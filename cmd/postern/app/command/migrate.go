@@ -11,9 +11,9 @@ import (
 )
 
 // otherDocuments is the rest of the help of both subcommands.
-const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. Roles and bindings with the label " +
-	"kubernetes.io/bootstrapping=rbac-defaults are left out, because each API server makes them itself. All other documents " +
-	"stay as they are. Use --related-only to leave them out.\n\n" +
+const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. All other YAML documents stay as they are.\n\n" +
+	"An export of a cluster has many objects that the new cluster has itself: use --related-only for it. Warnings on the standard error " +
+	"tell what is left out.\n\n" +
 	"All objects lose the metadata that has a meaning only in the old cluster, such as uid. A warning names each object that " +
 	"loses ownerReferences, finalizers or a deletionTimestamp.\n\n" +
 	"The command writes nothing if it cannot convert a document, or if a document has a version that Kubernetes removed. The " +
@@ -46,7 +46,7 @@ func newMigratePSP() *cobra.Command {
 			"allow to use policies also allow it in that group. " + otherDocuments,
 		Example: "  kubectl get podsecuritypolicies,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
 			"  postern migrate psp --related-only < old.yaml > new.yaml",
-	}, "policies", policies.Run)
+	}, "Write only the policies, the roles with a rule that allows to use them and is not only wildcards, and the bindings to these roles.", policies.Run)
 }
 
 func newMigratePodPreset() *cobra.Command {
@@ -57,16 +57,15 @@ func newMigratePodPreset() *cobra.Command {
 			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
 			"permissions for presets also have them in that group. " + otherDocuments,
-		Example: "  kubectl get podpresets,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
+		Example: "  kubectl get podpresets.v1alpha1.settings.k8s.io,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
 			"  postern migrate podpreset --related-only < old.yaml > new.yaml",
-	}, "presets", presets.Run)
+	}, "Write only the presets, the roles with a rule for them that is not only wildcards, and the bindings to these roles.", presets.Run)
 }
 
-// newMigration completes a subcommand with the flag, which names the objects.
-func newMigration(cmd *cobra.Command, objects string, run func(in io.Reader, out, warnings io.Writer, relatedOnly bool) error) *cobra.Command {
+// newMigration completes a subcommand with its flag.
+func newMigration(cmd *cobra.Command, usage string, run func(in io.Reader, out, warnings io.Writer, relatedOnly bool) error) *cobra.Command {
 	cmd.Args = cobra.NoArgs
-	relatedOnly := cmd.Flags().Bool("related-only", false, "Write only the "+objects+", the roles with a rule that gives "+
-		"permission for them and is not only wildcards, and the bindings to these roles.")
+	relatedOnly := cmd.Flags().Bool("related-only", false, usage)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly)
 	}
