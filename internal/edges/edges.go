@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -306,7 +307,7 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 	w.long(path, "many entries", v.Len() > 0, func(object reflect.Value, n int) {
 		m := reflect.MakeMapWithSize(t, n)
 		for i := range n {
-			m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s-%d", key, i)).Convert(t.Key()), value)
+			m.SetMapIndex(reflect.ValueOf(key.String() + "-" + strconv.Itoa(i)).Convert(t.Key()), value)
 		}
 		at(object).Set(m)
 	})
@@ -326,7 +327,7 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 // first field.
 func number(item reflect.Value, n int) {
 	if item.Kind() == reflect.String {
-		item.SetString(fmt.Sprintf("%s%d", item.String(), n))
+		item.SetString(item.String() + strconv.Itoa(n))
 		return
 	}
 	if item.Kind() != reflect.Struct || item.NumField() == 0 {
@@ -350,7 +351,7 @@ func numberKeys(item reflect.Value, n int) (found bool) {
 	if item.Kind() == reflect.Map && item.Len() > 0 {
 		m := reflect.MakeMap(item.Type())
 		for _, key := range item.MapKeys() {
-			m.SetMapIndex(reflect.ValueOf(fmt.Sprintf("%s%d", key, n)).Convert(key.Type()), item.MapIndex(key))
+			m.SetMapIndex(reflect.ValueOf(key.String() + strconv.Itoa(n)).Convert(key.Type()), item.MapIndex(key))
 		}
 		item.Set(m)
 		return true
