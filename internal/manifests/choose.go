@@ -53,8 +53,7 @@ func (s *stream) choose(objects []object) []object {
 // related reports whether an object is related to the kind of the migration, or why an object with permission for the kind is
 // left out.
 func (s *stream) related(o object, roles map[role]permission) (keep bool, reason string) {
-	// Each API server makes the roles with this label itself.
-	made := o.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults"
+	made := bootstrapped(o)
 	switch rbacKind(o) {
 	case "Role", "ClusterRole":
 		switch p := roles[roleOf(o)]; {
@@ -82,6 +81,16 @@ func (s *stream) related(o object, roles map[role]permission) (keep bool, reason
 	return gk.Kind == s.Kind && slices.Contains(s.Grant.groups(), gk.Group), ""
 }
 
+// bootstrapped reports whether each API server makes a role or a binding itself. Others have the label too if somebody copied
+// one of these.
+//
+// Upstream: k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy.
+func bootstrapped(o object) bool {
+	others := []string{"cluster-admin", "admin", "edit", "view", "extension-apiserver-authentication-reader"}
+	return o.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults" &&
+		(strings.HasPrefix(o.GetName(), "system:") || slices.Contains(others, o.GetName()))
+}
+
 // permission is what a role says about the resource of a grant.
 type permission int
 
@@ -104,7 +113,8 @@ func (s *stream) roles(objects []object) map[role]permission {
 		}
 		rules, err := rulesOf(o.Unstructured)
 		of, errOf := aggregated(o.Unstructured)
-		if err := cmp.Or(err, errOf); err != nil {
+		_, _, errLabels := unstructured.NestedStringMap(o.Object, "metadata", "labels")
+		if err := cmp.Or(err, errOf, errLabels); err != nil {
 			o.err = fmt.Errorf("%s: %w", describe(o.Unstructured), err)
 			continue
 		}
@@ -114,12 +124,13 @@ func (s *stream) roles(objects []object) map[role]permission {
 	for changed := true; changed; {
 		changed = false
 		for _, o := range objects {
-			if rbacKind(o) != "ClusterRole" || out[roleOf(o)] != explicitly {
+			if rbacKind(o) != "ClusterRole" {
 				continue
 			}
+			p := out[roleOf(o)]
 			for to, of := range selectors {
-				if out[to] != explicitly && slices.ContainsFunc(of, func(s labels.Selector) bool { return s.Matches(labels.Set(o.GetLabels())) }) {
-					out[to], changed = explicitly, true
+				if out[to] < p && slices.ContainsFunc(of, func(s labels.Selector) bool { return s.Matches(labels.Set(o.GetLabels())) }) {
+					out[to], changed = p, true
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -39,10 +40,10 @@ type Migration struct {
 // the old cluster. Roles and bindings of v1alpha1 and v1beta1 become those of v1. Lists become documents of their own. All
 // other unchanged YAML documents are written as they are.
 //
-// A warning names each object that loses something that its owner may miss, or that is left out although it gives permission
-// for the kind. The error names each document that cannot be rewritten, and each one of a version that Kubernetes
-// removed and that Rewrite cannot convert. Rewrite writes no document if it returns an error, because incomplete output
-// looks like complete output. With ErrUnchanged, it still writes the warnings.
+// Warnings name each object that loses something that its owner may miss, and most of those that are left out although they
+// give permission for the kind. The error names each document that cannot be rewritten, and each one of a version that
+// Kubernetes removed and that Rewrite cannot convert. Rewrite writes no document if it returns an error, because incomplete
+// output looks like complete output. With ErrUnchanged, it still writes the warnings.
 func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
 	s := stream{Migration: migration}
 	for _, o := range s.choose(read(in)) {
@@ -51,7 +52,7 @@ func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
 			text, err = s.object(o)
 		}
 		if err != nil {
-			s.errs = append(s.errs, fmt.Errorf("document %d: %w", o.number, err))
+			s.errs = append(s.errs, fmt.Errorf("document %d: %s", o.number, strings.ReplaceAll(err.Error(), "\n", ", ")))
 			continue
 		}
 		s.written = append(s.written, text)
@@ -101,6 +102,9 @@ func (s *stream) rewritten(o object) ([]byte, error) {
 		return nil, fmt.Errorf("converting to v1: %w", err)
 	}
 	rewritten, err := s.Rewrite(o.Unstructured)
+	if gvk := o.GroupVersionKind(); rewritten == nil && err == nil && gvk.Kind == s.Kind && slices.Contains(s.Grant.From, gvk.Group) {
+		err = fmt.Errorf("no Kubernetes had %s of this kind", gvk.GroupVersion())
+	}
 	if rewritten == nil && err == nil {
 		rewritten, err = s.Grant.role(o.Unstructured)
 	}
@@ -119,26 +123,27 @@ func (s *stream) rewritten(o object) ([]byte, error) {
 		s.warn(o, warning)
 	}
 	if o.text != nil && reflect.DeepEqual(o.Object, old.Object) {
-		return append(bytes.TrimRight(o.text, "\n"), '\n'), nil
+		return o.text, nil
 	}
 	return encode(o.Object)
 }
 
-// encode returns the YAML of an object. YAML cannot carry some characters of JSON texts, such as U+0085, and changes them.
+// encode returns the YAML of an object. YAML refuses or changes some characters and keys of JSON, such as U+0085 and "<<".
 func encode(v any) ([]byte, error) {
-	text, err := yaml.Marshal(v)
+	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
+	text, err := yaml.JSONToYAML(data)
 	var want, got any
-	data, err := json.Marshal(v)
-	if err == nil {
-		err = cmp.Or(json.Unmarshal(data, &want), yaml.Unmarshal(text, &got))
-	}
+	err = cmp.Or(err, json.Unmarshal(data, &want), yaml.Unmarshal(text, &got))
 	if err == nil && !reflect.DeepEqual(got, want) {
-		err = errors.New("a text of it has characters that YAML changes")
+		err = errors.New("it would change")
 	}
-	return text, err
+	if err != nil {
+		return nil, fmt.Errorf("YAML cannot carry one of its texts: %w", err)
+	}
+	return text, nil
 }
 
 func (s *stream) warn(o object, text string) {
@@ -147,7 +152,11 @@ func (s *stream) warn(o object, text string) {
 
 // describe returns the kind, the namespace and the name of an object, as far as it has them.
 func describe(u *unstructured.Unstructured) string {
-	return strings.TrimSpace(u.GetKind() + " " + klog.KObj(u).String())
+	about := strings.TrimSpace(u.GetKind() + " " + klog.KObj(u).String())
+	if quoted := strconv.Quote(about); quoted != `"`+about+`"` {
+		return quoted // such as a name with a line end
+	}
+	return about
 }
 
 // Move changes the API group of an object and decodes it strictly into a value: an unknown field is an error.

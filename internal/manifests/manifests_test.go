@@ -20,10 +20,13 @@ import (
 // moved is written for the kind Moved, which the Rewriter of the tests rewrites.
 const moved = "apiVersion: new/v1\nkind: Moved\nmetadata:\n  name: m\n"
 
-// rewrite moves the kind Moved to another group, and fails for the kind Wrong.
+// rewrite moves the kind Moved to another group, except old/v0, and fails for the kind Wrong.
 func rewrite(u *unstructured.Unstructured) (any, error) {
 	switch u.GetKind() {
 	case "Moved":
+		if u.GetAPIVersion() == "old/v0" {
+			return nil, nil
+		}
 		u.SetAPIVersion("new/v1")
 		return u.Object, nil
 	case "Wrong":
@@ -76,7 +79,7 @@ func TestMetadata(t *testing.T) {
 			"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  annotations:\n    a: 1\n  generateName: c-\n  labels:\n    a: b\n  name: c\n  namespace: ns\n", "",
 		},
 		"that stays as it is": {
-			"# A comment.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, annotations: {}, labels: {a: b}}\n",
+			"# A comment.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, annotations: {}, labels: {a: b}}",
 			"# A comment.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, annotations: {}, labels: {a: b}}\n", "",
 		},
 	} {
@@ -121,7 +124,7 @@ func TestVersions(t *testing.T) {
 			v1 + "kind: Role\nmetadata:\n  name: r\nrules: []\n---\n" + v1 + "kind: Role\nmetadata:\n  name: s\nrules: []\n", "",
 		},
 		"a Role of v1 stays as it is": {
-			"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r} # A comment.\n",
+			"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r} # A comment.",
 			"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r} # A comment.\n", "",
 		},
 		"a version that another kind still has": {
@@ -165,8 +168,26 @@ func TestStreams(t *testing.T) {
 			"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: A}, {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: B}, {apiVersion: v1, kind: CList, items: [{c: d}]}]}]}",
 			yamlA + "---\n" + yamlB + "---\napiVersion: v1\nc: d\nkind: C\n",
 		},
-		"an object whose kind ends like that of a list": {named + "null}\n---\n" + named + "[{a: b}]}", named + "null}\n---\n" + named + "[{a: b}]}\n"},
-		"an empty typed list, and a kind":               {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicyList, items: null}\n---\n" + x, x},
+		"an object whose kind ends like that of a list": {
+			named + "null}\n---\n" + named + "[{a: b}]}\n---\n" + strings.Replace(named, "name", "generateName", 1) + "[{a: b}]}",
+			named + "null}\n---\n" + named + "[{a: b}]}\n---\n" + strings.Replace(named, "name", "generateName", 1) + "[{a: b}]}\n",
+		},
+		"other objects with items": {
+			"{apiVersion: x/v1, kind: A, items: null}\n---\n{apiVersion: x/v1, kind: A, items: []}\n---\n{apiVersion: x/v1, kind: A, items: [a, {metadata: {name: n}}]}",
+			"{apiVersion: x/v1, kind: A, items: null}\n---\n{apiVersion: x/v1, kind: A, items: []}\n---\n{apiVersion: x/v1, kind: A, items: [a, {metadata: {name: n}}]}\n",
+		},
+		"lists with a name": {
+			"{apiVersion: v1, kind: List, metadata: {name: l}, items: [{apiVersion: v1, kind: A}, {apiVersion: v1, kind: BList, metadata: {name: l}, items: [{metadata: {name: b}}]}]}\n---\n" +
+				"{apiVersion: x/v1, kind: Things, metadata: {name: l}, items: [{apiVersion: v1, kind: A, metadata: {generateName: a-}}]}",
+			yamlA + "---\n" + yamlB + "metadata:\n  name: b\n---\n" + yamlA + "metadata:\n  generateName: a-\n",
+		},
+		"a kind Status of others": {"{apiVersion: x/v1, kind: Status}", "{apiVersion: x/v1, kind: Status}\n"},
+		"line ends of a text":     {y + "text: |+\n  a\n\n\n---\n" + y + "text: |+\n\n\n", y + "text: |+\n  a\n\n\n---\n" + y + "text: |+\n\n\n"},
+		"a merged key": {
+			"apiVersion: v1\nkind: Z\na: &a {b: c}\nd: {<<: *a, b: d}\n---\n{apiVersion: v1, kind: A, metadata: {uid: u, labels: {<<: {b: c}, b: d}}}",
+			"apiVersion: v1\nkind: Z\na: &a {b: c}\nd: {<<: *a, b: d}\n---\n" + yamlA + "metadata:\n  labels:\n    b: d\n",
+		},
+		"an empty typed list, and a kind": {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicyList, items: null}\n---\n" + x, x},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkRewrite(t, moved+"---\n"+tc.in, moved+"---\n"+tc.want, "")
@@ -208,6 +229,9 @@ func TestChoice(t *testing.T) {
 		related   bool
 		in, notes string
 	}{
+		"own roles with a copied label": {
+			true, binding("ClusterRoleBinding", "name: b", "ClusterRole", "mine") + "{aggregationRule: {}, " + clusterRole("name: mine"+label, explicit)[1:], "",
+		},
 		"all documents": {
 			false, clusterRole("name: explicit", explicit) + clusterRole("name: wildcards", wildcards) + clusterRole("name: other", otherVerb) +
 				clusterRole("name: view"+label, explicit) + binding("ClusterRoleBinding", "name: cluster-admin"+label, "ClusterRole", "cluster-admin") +
@@ -220,11 +244,32 @@ func TestChoice(t *testing.T) {
 		},
 		"related roles": {
 			true, clusterRole("name: explicit", otherVerb+", "+explicit) + clusterRole("name: group", group) + clusterRole("name: resource", resource+", "+wildcards) +
-				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", ""),
-			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\nleft out what is not related to moveds: 2 ClusterRole\n",
+				"- " + clusterRole("name: wildcards", wildcards) + "- " + clusterRole("name: other", otherVerb) + "- " + clusterRole("name: none", "") +
+				"- " + clusterRole("name: elsewhere", "{apiGroups: [other], resources: [moveds, '*'], verbs: ['*']}"),
+			"document 4: ClusterRole wildcards: left out, because it allows moveds only by wildcards\nleft out what is not related to moveds: 3 ClusterRole\n",
 		},
 		"a role twice": {
 			true, binding("ClusterRoleBinding", "name: b", "ClusterRole", "r") + clusterRole("name: r", explicit) + clusterRole("name: r", otherVerb), "",
+		},
+		"an aggregated role twice": {
+			true, aggregated + clusterRole("name: r", "")[1:] + strings.Replace(aggregated, "to: agg", "to: nobody", 1) + clusterRole("name: r", "")[1:] +
+				clusterRole("name: explicit, labels: {to: agg}", explicit), "",
+		},
+		"aggregated roles of aggregated roles": {
+			true, strings.Replace(aggregated, "to: agg", "to: first", 1) + clusterRole("name: second", "")[1:] +
+				aggregated + clusterRole("name: first, labels: {to: first}", "")[1:] + clusterRole("name: explicit, labels: {to: agg}", explicit), "",
+		},
+		"aggregated roles with wildcards": {
+			true, "- " + binding("ClusterRoleBinding", "name: b", "ClusterRole", "agg") + "- " + aggregated + clusterRole("name: agg", "")[1:] +
+				"- " + clusterRole("name: all, labels: {to: agg}", wildcards),
+			"document 1: ClusterRoleBinding b: left out, because its ClusterRole agg allows moveds only by wildcards\n" +
+				"document 2: ClusterRole agg: left out, because it allows moveds only by wildcards\n" +
+				"document 3: ClusterRole all: left out, because it allows moveds only by wildcards\n",
+		},
+		"no aggregated rules of a Role": {
+			true, "- " + aggregated + clusterRole("name: agg", "")[1:] +
+				strings.Replace(clusterRole("name: explicit, namespace: ns, labels: {to: agg}", explicit), "ClusterRole", "Role", 1),
+			"left out what is not related to moveds: 1 ClusterRole\n",
 		},
 		"aggregated roles without rules": {
 			true, binding("ClusterRoleBinding", "name: a", "ClusterRole", "agg") + binding("ClusterRoleBinding", "name: b", "ClusterRole", "edit") +
@@ -236,10 +281,11 @@ func TestChoice(t *testing.T) {
 			true, binding("ClusterRoleBinding", "name: a", "ClusterRole", "explicit") + binding("RoleBinding", "name: b, namespace: ns", "ClusterRole", "explicit") +
 				binding("RoleBinding", "name: c, namespace: ns", "Role", "explicit") + "- " + binding("RoleBinding", "name: d, namespace: other", "Role", "explicit") +
 				"- " + binding("RoleBinding", "name: e, namespace: ns", "ClusterRole", "other") + "- " + binding("RoleBinding", "name: f, namespace: ns", "''", "explicit") +
-				clusterRole("name: explicit", explicit) + "- " + clusterRole("name: other", otherVerb) +
+				"- " + binding("RoleBinding", "name: g, namespace: ns", "Role", "''") + clusterRole("name: explicit, namespace: ns", explicit) + "- " + clusterRole("name: other", otherVerb) +
 				strings.Replace(clusterRole("name: explicit, namespace: ns", explicit), "ClusterRole", "Role", 1),
 			"document 4: RoleBinding other/d: left out, because the input does not have its Role explicit\n" +
 				"document 6: RoleBinding ns/f: left out, because its roleRef has no kind or no name\n" +
+				"document 7: RoleBinding ns/g: left out, because its roleRef has no kind or no name\n" +
 				"left out what is not related to moveds: 1 ClusterRole, 1 RoleBinding\n",
 		},
 		"bindings to roles that API servers make": {
@@ -250,8 +296,8 @@ func TestChoice(t *testing.T) {
 				"left out what is not related to moveds: 2 ClusterRole, 1 ClusterRoleBinding\n",
 		},
 		"other documents": {
-			true, "- " + configMap + "- " + removed + "- " + oldRole + "- {apiVersion: other/v1, kind: Moved, metadata: {name: m}}\n",
-			"left out what is not related to moveds: 1 ConfigMap, 1 Ingress, 1 Moved, 1 Role\n",
+			true, "- " + configMap + "- " + removed + "- " + oldRole + "- {apiVersion: other/v1, kind: Moved, metadata: {name: m}}\n- {apiVersion: old/v1, kind: Other, metadata: {name: o}}\n",
+			"left out what is not related to moveds: 1 ConfigMap, 1 Ingress, 1 Moved, 1 Other, 1 Role\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,9 +419,15 @@ func TestErrors(t *testing.T) {
 		"YAML with old line ends":      {"a: b\r---\rc: d", "document 1: another document follows without a line --- between them"},
 		"YAML behind a separator":      {"a: b\n--- {c: d}\n", "document 1: invalid Yaml document separator: {c: d}"},
 		"YAML with a directive":        {"%YAML 1.2\n---\n" + moved, "document 1: yaml: found incompatible YAML document"},
-		"no version":                   {"{kind: A}\n---\n{apiVersion: v1}\n---\n{apiVersion: v1, kind: List, items: [{metadata: {name: n}}]}", "document 1: A: it has no apiVersion or no kind\ndocument 2: it has no apiVersion or no kind\ndocument 3: it has no apiVersion or no kind"},
-		"texts that YAML changes":      {`{"apiVersion": "v1", "kind": "A", "text": "\u0085"}`, "document 1: A: a text of it has characters that YAML changes"},
-		"UTF-16":                       {"\xff\xfea\x00", "document 1: the input is UTF-16: convert it to UTF-8"},
+		"no version":                   {"{kind: A}\n---\n{apiVersion: v1}\n---\n{apiVersion: v1, kind: List, items: [{metadata: {name: x}}]}", "document 1: A: it has no apiVersion or no kind\ndocument 2: it has no apiVersion or no kind\ndocument 3: x: it has no apiVersion or no kind"},
+		"texts that YAML changes":      {`{"apiVersion": "v1", "kind": "A", "text": "\u0085"}`, "document 1: A: YAML cannot carry one of its texts: it would change"},
+		"texts that YAML refuses":      {`{"apiVersion": "v1", "kind": "A", "text": "\u007f"}`, "document 1: A: YAML cannot carry one of its texts: yaml: …"},
+		"UTF-16":                       {"\xff\xfea\x00", "document 1: it is not UTF-8"},
+		"JSON that is not UTF-8":       {`{"apiVersion": "v1", "kind": "A", "text": "` + "\xff\"}", "document 1: it is not UTF-8"},
+		"YAML with a key twice":        {"{apiVersion: v1, kind: A, a: {b: c,\n'b': d}}\n---\n" + moved, `document 1: line 2: key "b" is there twice`},
+		"several mistakes":             {`{"apiVersion": "v1", "kind": "A", "kind": "B", "apiVersion": "v2"}`, `document 1: duplicate field "kind", duplicate field "apiVersion"`},
+		"an unknown version":           {"{apiVersion: old/v0, kind: Moved, metadata: {name: m}}", "document 1: Moved m: no Kubernetes had old/v0 of this kind"},
+		"a name with a line end":       {`{apiVersion: v1, kind: Wrong, metadata: {name: "x\n\e"}}`, `document 1: "Wrong x\n\x1b": it is wrong`},
 		"a rule that is a text":        {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r}, rules: [{resources: moveds}]}", "document 1: Role r: …"},
 		"an end without a beginning":   {"...\n", "document 1: yaml: did not find expected node content"},
 		"a made role with other rules": {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, labels: {kubernetes.io/bootstrapping: rbac-defaults}}, rules: x}", "document 1: Role r: …"},
@@ -394,6 +446,20 @@ func TestErrors(t *testing.T) {
 				t.Errorf("Got the output %q and the notes %q beside an error", out.String(), said.String())
 			}
 		})
+	}
+}
+
+// TestErrorsOfRoles gives roles that cannot be read, while others depend on what they say.
+func TestErrorsOfRoles(t *testing.T) {
+	for _, wrong := range []string{"rules: x", "metadata: {name: r, labels: {c: 1}}", "aggregationRule: {clusterRoleSelectors: [{matchLabels: {'?': ''}}]}"} {
+		var out bytes.Buffer
+		m := migration
+		m.RelatedOnly = true
+		in := "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r}, rules: []}\n---\n" + moved
+		in = strings.Replace(strings.Replace(in, "rules: []", wrong, 1), "metadata: {name: r}, metadata", "metadata", 1)
+		if err := manifests.Rewrite(strings.NewReader(in), &out, &out, m); err == nil || !matches(err.Error(), "document 1: ClusterRole r: …") || out.Len() > 0 {
+			t.Errorf("%s: got %v and the output %q", wrong, err, out.String())
+		}
 	}
 }
 

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
@@ -27,11 +30,7 @@ type object struct {
 // read returns the objects of all documents, and the items of lists instead of the lists. Documents without content have no
 // number.
 func read(in io.Reader) (out []object) {
-	buffered := bufio.NewReader(in)
-	if mark, _ := buffered.Peek(2); string(mark) == "\xff\xfe" || string(mark) == "\xfe\xff" {
-		return []object{{number: 1, err: errors.New("the input is UTF-16: convert it to UTF-8")}}
-	}
-	chunks := utilyaml.NewYAMLReader(buffered)
+	chunks := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	for number := 1; ; {
 		chunk, err := chunks.Read()
 		if errors.Is(err, io.EOF) {
@@ -55,6 +54,9 @@ func read(in io.Reader) (out []object) {
 // split returns the documents between two separators: all JSON values, or the YAML document. kubectl and jq write JSON
 // values without a separator. A comment is no document.
 func split(chunk []byte) (texts [][]byte, isJSON bool, err error) {
+	if !utf8.Valid(chunk) {
+		return nil, false, errors.New("it is not UTF-8")
+	}
 	var values [][]byte
 	decoder := json.NewDecoder(bytes.NewReader(chunk))
 	for {
@@ -89,12 +91,33 @@ func splitYAML(chunk []byte) ([][]byte, error) {
 	case errors.Is(err, io.EOF) && node.Content[0].Tag == "!!null":
 		return nil, nil
 	case errors.Is(err, io.EOF):
+		if err := checkKeys(&node); err != nil {
+			return nil, err
+		}
 		return [][]byte{chunk}, nil
 	case err == nil:
 		return nil, errors.New("another document follows without a line --- between them")
 	default:
 		return nil, fmt.Errorf("after the end of the document: %w", err)
 	}
+}
+
+// checkKeys returns an error for a key that a mapping has twice, of which the decoder of objects keeps one. A mapping may have
+// a key that it also merges.
+func checkKeys(node *yamlv3.Node) error {
+	keys := map[string]bool{}
+	for i, child := range node.Content {
+		if node.Kind == yamlv3.MappingNode && i%2 == 0 && child.Kind == yamlv3.ScalarNode {
+			if keys[child.Value] {
+				return fmt.Errorf("line %d: key %q is there twice", child.Line, child.Value)
+			}
+			keys[child.Value] = true
+		}
+		if err := checkKeys(child); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // document returns the object of a document, the items of a list, or an error in their place.
@@ -113,7 +136,7 @@ func document(number int, text []byte, isJSON bool) []object {
 func decode(text []byte, isJSON bool, into *map[string]any) error {
 	if !isJSON {
 		var err error
-		if text, err = yaml.YAMLToJSONStrict(text); err != nil {
+		if text, err = yaml.YAMLToJSON(text); err != nil {
 			return err
 		}
 	}
@@ -124,10 +147,11 @@ func decode(text []byte, isJSON bool, into *map[string]any) error {
 	return errors.Join(twice...)
 }
 
-// flatten returns the items of a list, or the object if it is none. A list has no name.
+// flatten returns the items of a list, or the object if it is none.
 func flatten(o object) []object {
 	kind, typed := strings.CutSuffix(o.GetKind(), "List")
 	items, exists := o.Object["items"]
+	isList := typed && !named(o.Object) || o.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("List") || areObjects(items)
 	fail := func(err error) []object {
 		if about := describe(o.Unstructured); about != "" {
 			err = fmt.Errorf("%s: %w", about, err)
@@ -142,14 +166,12 @@ func flatten(o object) []object {
 	case o.GetAPIVersion() == "v1" && o.GetKind() == "Status":
 		message, _, _ := unstructured.NestedString(o.Object, "message")
 		return fail(fmt.Errorf("the answer of the API server is no object: %q", message))
-	case o.GetName() != "":
+	case !exists || !isList:
 		return []object{o}
-	case typed && exists && items == nil: // API servers write null for no items.
+	case items == nil: // API servers write null for no items.
 		return nil
-	case typed && exists && !o.IsList():
-		return fail(errors.New("items is no list"))
 	case !o.IsList():
-		return []object{o}
+		return fail(errors.New("items is no list"))
 	}
 	list, err := o.ToList()
 	if err != nil {
@@ -162,11 +184,24 @@ func flatten(o object) []object {
 	for i := range list.Items {
 		item := &list.Items[i]
 		// API servers leave the kind of items out, unlike kubectl.
-		if typed && kind != "" && item.GetKind() == "" {
+		if typed && item.GetKind() == "" {
 			item.SetAPIVersion(o.GetAPIVersion())
 			item.SetKind(kind)
 		}
 		out = append(out, flatten(object{Unstructured: item, number: o.number})...)
 	}
 	return out
+}
+
+// areObjects reports whether all items have a name. A custom resource may have a field items with something else.
+func areObjects(items any) bool {
+	list, ok := items.([]any)
+	return ok && len(list) > 0 && !slices.ContainsFunc(list, func(item any) bool { return !named(item) })
+}
+
+// named reports whether a value is an object with a name. A list of an API server has none.
+func named(value any) bool {
+	object, _ := value.(map[string]any)
+	u := unstructured.Unstructured{Object: object}
+	return u.GetName() != "" || u.GetGenerateName() != ""
 }

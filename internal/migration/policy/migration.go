@@ -14,7 +14,7 @@ import (
 )
 
 var errNothing = errors.New("nothing to migrate: there is no PodSecurityPolicy of policy/v1beta1 or extensions/v1beta1, " +
-	"no role that allows to use one, and no role or binding of an old version")
+	"no role that allows to use one only in these groups, and no role or binding of an old version")
 
 // Run reads YAML or JSON documents and writes YAML documents:
 //

@@ -57,7 +57,7 @@ func TestMistakes(t *testing.T) {
 		"a text":                  {"Error from server (NotFound)", "document 1: "},
 		"an unknown field":        {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: p}, spec: {" + strategies + ", hostNetworks: true}}", `document 1: PodSecurityPolicy p: unknown field "spec.hostNetworks"`},
 		"another type":            {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: p}, spec: {" + strategies + ", volumes: all}}", "document 1: PodSecurityPolicy p: json: cannot unmarshal string"},
-		"a field twice":           {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, kind: x}", `document 1: yaml`},
+		"a field twice":           {"{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, kind: x}", `document 1: line 1: key "kind" is there twice`},
 		"rules that are no list":  {"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r}, rules: x}", "document 1: Role r: "},
 		"a mistake inside a list": {"{apiVersion: v1, kind: List, items: [{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: p}, spec: {x: 1}}]}", `document 1: PodSecurityPolicy p: unknown field "spec.x"`},
 	} {

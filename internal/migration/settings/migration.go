@@ -11,7 +11,7 @@ import (
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
-var errNothing = errors.New("nothing to migrate: there is no PodPreset of settings.k8s.io/v1alpha1, no role for them, " +
+var errNothing = errors.New("nothing to migrate: there is no PodPreset of settings.k8s.io/v1alpha1, no role for them only in this group, " +
 	"and no role or binding of an old version")
 
 // Run reads YAML or JSON documents and writes YAML documents:

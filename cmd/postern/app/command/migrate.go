@@ -11,12 +11,12 @@ import (
 )
 
 // otherDocuments is the rest of the help of both subcommands.
-const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. All other YAML documents stay as they are.\n\n" +
+const otherDocuments = "Roles and bindings of v1alpha1 and v1beta1 become those of v1. All other YAML documents stay as they are. Lists become documents of their own, and JSON becomes YAML.\n\n" +
 	"An export of a cluster has many objects that the new cluster has itself: use --related-only for it. Warnings on the standard error " +
 	"tell what is left out.\n\n" +
 	"All objects lose the metadata that has a meaning only in the old cluster, such as uid. A warning names each object that " +
 	"loses ownerReferences, finalizers or a deletionTimestamp.\n\n" +
-	"The command writes nothing if it cannot convert a document, or if a document has a version that Kubernetes removed. The " +
+	"The command writes nothing if it cannot convert a document, or if a document that it would write has a version that Kubernetes removed. The " +
 	"error names all of these documents."
 
 // newMigrate returns the migrate command with a subcommand for each of the plugins that has old manifests.
