@@ -307,7 +307,7 @@ func (w *walk) entries(v reflect.Value, path string, at place) {
 	w.long(path, "many entries", v.Len() > 0, func(object reflect.Value, n int) {
 		m := reflect.MakeMapWithSize(t, n)
 		for i := range n {
-			m.SetMapIndex(reflect.ValueOf(key.String() + "-" + strconv.Itoa(i)).Convert(t.Key()), value)
+			m.SetMapIndex(reflect.ValueOf(key.String()+"-"+strconv.Itoa(i)).Convert(t.Key()), value)
 		}
 		at(object).Set(m)
 	})
@@ -351,7 +351,7 @@ func numberKeys(item reflect.Value, n int) (found bool) {
 	if item.Kind() == reflect.Map && item.Len() > 0 {
 		m := reflect.MakeMap(item.Type())
 		for _, key := range item.MapKeys() {
-			m.SetMapIndex(reflect.ValueOf(key.String() + strconv.Itoa(n)).Convert(key.Type()), item.MapIndex(key))
+			m.SetMapIndex(reflect.ValueOf(key.String()+strconv.Itoa(n)).Convert(key.Type()), item.MapIndex(key))
 		}
 		item.Set(m)
 		return true
