@@ -182,6 +182,8 @@ func TestStreams(t *testing.T) {
 			yamlA + "---\n" + yamlB + "metadata:\n  name: b\n---\n" + yamlA + "metadata:\n  generateName: a-\n",
 		},
 		"a kind Status of others": {"{apiVersion: x/v1, kind: Status}", "{apiVersion: x/v1, kind: Status}\n"},
+		"others of the old group": {"{apiVersion: old/v1, kind: Z}", "{apiVersion: old/v1, kind: Z}\n"},
+		"a value twice":           {"{apiVersion: v1, kind: Z, list: [a, b, a]}", "{apiVersion: v1, kind: Z, list: [a, b, a]}\n"},
 		"line ends of a text":     {y + "text: |+\n  a\n\n\n---\n" + y + "text: |+\n\n\n", y + "text: |+\n  a\n\n\n---\n" + y + "text: |+\n\n\n"},
 		"a merged key": {
 			"apiVersion: v1\nkind: Z\na: &a {b: c}\nd: {<<: *a, b: d}\n---\n{apiVersion: v1, kind: A, metadata: {uid: u, labels: {<<: {b: c}, b: d}}}",
@@ -238,8 +240,9 @@ func TestChoice(t *testing.T) {
 				binding("ClusterRoleBinding", "name: b", "ClusterRole", "none") + configMap, "",
 		},
 		"roles that API servers make": {
-			true, "- " + clusterRole("name: view"+label, explicit) + "- " + aggregated + clusterRole("name: edit"+label, explicit)[1:] + "- " + clusterRole("name: cluster-admin"+label, wildcards),
+			true, "- " + clusterRole("name: view"+label, explicit) + "- " + clusterRole("name: 'system:node'"+label, explicit) + "- " + aggregated + clusterRole("name: edit"+label, explicit)[1:] + "- " + clusterRole("name: cluster-admin"+label, wildcards),
 			"document 1: ClusterRole view: left out, because each API server makes it itself: add its rule for moveds to a role of your own\n" +
+				"document 2: ClusterRole system:node: left out, because each API server makes it itself: add its rule for moveds to a role of your own\n" +
 				"left out what is not related to moveds: 2 ClusterRole\n",
 		},
 		"related roles": {
