@@ -119,7 +119,10 @@ func (s *stream) roles(objects []object) map[role]permission {
 			continue
 		}
 		key := roleOf(*o)
-		out[key], selectors[key] = max(out[key], s.Grant.permission(rules)), append(selectors[key], of...)
+		out[key] = max(out[key], s.Grant.permission(rules))
+		if len(of) > 0 {
+			selectors[key] = append(selectors[key], of...)
+		}
 	}
 	for changed := true; changed; {
 		changed = false
@@ -127,9 +130,9 @@ func (s *stream) roles(objects []object) map[role]permission {
 			if rbacKind(o) != "ClusterRole" {
 				continue
 			}
-			p := out[roleOf(o)]
+			p, its := out[roleOf(o)], labels.Set(o.GetLabels())
 			for to, of := range selectors {
-				if out[to] < p && slices.ContainsFunc(of, func(s labels.Selector) bool { return s.Matches(labels.Set(o.GetLabels())) }) {
+				if out[to] < p && slices.ContainsFunc(of, func(s labels.Selector) bool { return s.Matches(its) }) {
 					out[to], changed = p, true
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/internal/manifests"
+	"github.com/postern-dev/postern/internal/proportion"
 )
 
 // moved is written for the kind Moved, which the Rewriter of the tests rewrites.
@@ -450,6 +451,26 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWorkInProportion migrates the export of a cluster with many roles.
+func TestWorkInProportion(t *testing.T) {
+	const roles, parts = 8_000, 16
+	one := `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r%d"}, "rules": [{"apiGroups": ["old"], "resources": ["moveds"], "verbs": ["use"]}]}`
+	run := func(n int) func() {
+		var in strings.Builder
+		for i := range n {
+			fmt.Fprintf(&in, one, i)
+		}
+		m := migration
+		m.RelatedOnly = true
+		return func() {
+			if err := manifests.Rewrite(strings.NewReader(in.String()), io.Discard, io.Discard, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	proportion.Check(t, "roles", 3, run(roles), parts, run(roles/parts))
 }
 
 // TestErrorsOfRoles gives roles that cannot be read, while others depend on what they say.
