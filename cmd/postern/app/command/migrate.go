@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"io"
 	"slices"
 
@@ -62,12 +63,20 @@ func newMigratePodPreset() *cobra.Command {
 	}, "Write only the presets, the roles with a rule for them that is not only wildcards, and the bindings to these roles.", presets.Run)
 }
 
-// newMigration completes a subcommand with its flag.
+// newMigration completes a subcommand with its flag. The subcommand ends with its context, even while it waits for its standard
+// input.
 func newMigration(cmd *cobra.Command, usage string, run func(in io.Reader, out, warnings io.Writer, relatedOnly bool) error) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	relatedOnly := cmd.Flags().Bool("related-only", false, usage)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly)
+		ended := make(chan error, 1)
+		go func() { ended <- run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly) }()
+		select {
+		case err := <-ended:
+			return err
+		case <-cmd.Context().Done():
+			return context.Cause(cmd.Context())
+		}
 	}
 	return cmd
 }
