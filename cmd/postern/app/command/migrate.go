@@ -2,13 +2,11 @@ package command
 
 import (
 	"context"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	policies "github.com/postern-dev/postern/internal/migration/policy"
-	presets "github.com/postern-dev/postern/internal/migration/settings"
+	"github.com/postern-dev/postern/internal/migration"
 )
 
 // otherDocuments is the rest of the help of both subcommands.
@@ -47,7 +45,7 @@ func newMigratePSP() *cobra.Command {
 			"allow to use policies also allow it in that group. " + otherDocuments,
 		Example: "  kubectl get podsecuritypolicies,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
 			"  postern migrate psp --related-only < old.yaml > new.yaml",
-	}, "Write only the policies, the roles with a rule that allows to use them and is not only wildcards, and the bindings to these roles.", policies.Run)
+	}, "Write only the policies, the roles with a rule that allows to use them and is not only wildcards, and the bindings to these roles.", migration.PodSecurityPolicies)
 }
 
 func newMigratePodPreset() *cobra.Command {
@@ -60,12 +58,12 @@ func newMigratePodPreset() *cobra.Command {
 			"permissions for presets also have them in that group. " + otherDocuments,
 		Example: "  kubectl get podpresets.v1alpha1.settings.k8s.io,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
 			"  postern migrate podpreset --related-only < old.yaml > new.yaml",
-	}, "Write only the presets, the roles with a rule for them that is not only wildcards, and the bindings to these roles.", presets.Run)
+	}, "Write only the presets, the roles with a rule for them that is not only wildcards, and the bindings to these roles.", migration.PodPresets)
 }
 
 // newMigration completes a subcommand with its flag. The subcommand ends with its context, even while it waits for its standard
 // input.
-func newMigration(cmd *cobra.Command, usage string, run func(in io.Reader, out, warnings io.Writer, relatedOnly bool) error) *cobra.Command {
+func newMigration(cmd *cobra.Command, usage string, run migration.Run) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	relatedOnly := cmd.Flags().Bool("related-only", false, usage)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
