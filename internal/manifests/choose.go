@@ -54,7 +54,7 @@ func (s *stream) choose(objects []object) []object {
 // left out.
 func (s *stream) related(o object, roles map[role]permission) (keep bool, reason string) {
 	made := bootstrapped(o)
-	switch rbacKind(o) {
+	switch rbacKind(o.Unstructured) {
 	case "Role", "ClusterRole":
 		switch p := roles[roleOf(o)]; {
 		case made && p == explicitly && o.Object["aggregationRule"] == nil:
@@ -108,14 +108,13 @@ func (s *stream) roles(objects []object) map[role]permission {
 	out, selectors := map[role]permission{}, map[role][]labels.Selector{}
 	for i := range objects {
 		o := &objects[i]
-		if kind := rbacKind(*o); kind != "Role" && kind != "ClusterRole" {
+		if o.err != nil || !isRole(o.Unstructured) {
 			continue
 		}
 		rules, err := rulesOf(o.Unstructured)
 		of, errOf := aggregated(o.Unstructured)
 		_, _, errLabels := unstructured.NestedStringMap(o.Object, "metadata", "labels")
-		if err := cmp.Or(err, errOf, errLabels); err != nil {
-			o.err = fmt.Errorf("%s: %w", describe(o.Unstructured), err)
+		if o.err = cmp.Or(err, errOf, errLabels); o.err != nil {
 			continue
 		}
 		key := roleOf(*o)
@@ -127,7 +126,7 @@ func (s *stream) roles(objects []object) map[role]permission {
 	for changed := true; changed; {
 		changed = false
 		for _, o := range objects {
-			if rbacKind(o) != "ClusterRole" {
+			if o.err != nil || rbacKind(o.Unstructured) != "ClusterRole" {
 				continue
 			}
 			p, its := out[roleOf(o)], labels.Set(o.GetLabels())
@@ -160,15 +159,17 @@ func aggregated(u *unstructured.Unstructured) (out []labels.Selector, err error)
 }
 
 // rbacKind returns the kind of a role or a binding of any version, and "" for another object.
-func rbacKind(o object) string {
-	if o.err != nil {
-		return ""
-	}
-	gk := o.GroupVersionKind().GroupKind()
+func rbacKind(u *unstructured.Unstructured) string {
+	gk := u.GroupVersionKind().GroupKind()
 	if gk.Group != rbacv1.GroupName {
 		return ""
 	}
 	return gk.Kind
+}
+
+func isRole(u *unstructured.Unstructured) bool {
+	kind := rbacKind(u)
+	return kind == "Role" || kind == "ClusterRole"
 }
 
 // roleOf returns the key of a role.

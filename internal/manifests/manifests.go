@@ -10,14 +10,12 @@ import (
 	"io"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 )
 
@@ -47,12 +45,9 @@ type Migration struct {
 func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
 	s := stream{Migration: migration}
 	for _, o := range s.choose(read(in)) {
-		text, err := o.text, o.err
-		if err == nil {
-			text, err = s.object(o)
-		}
+		text, err := s.rewritten(o)
 		if err != nil {
-			s.errs = append(s.errs, fmt.Errorf("document %d: %s", o.number, strings.ReplaceAll(err.Error(), "\n", ", ")))
+			s.errs = append(s.errs, fmt.Errorf("%s: %s", o.where(), strings.ReplaceAll(err.Error(), "\n", ", ")))
 			continue
 		}
 		s.written = append(s.written, text)
@@ -83,16 +78,11 @@ type stream struct {
 	errs     []error
 }
 
-// object returns the new text of an object.
-func (s *stream) object(o object) ([]byte, error) {
-	text, err := s.rewritten(o)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", describe(o.Unstructured), err)
-	}
-	return text, nil
-}
-
+// rewritten returns the new text of an object.
 func (s *stream) rewritten(o object) ([]byte, error) {
+	if o.err != nil {
+		return nil, o.err
+	}
 	old := o.DeepCopy()
 	if dropped := clean(o.Unstructured); len(dropped) > 0 {
 		s.warn(o, "dropped "+strings.Join(dropped, ", "))
@@ -147,16 +137,7 @@ func encode(v any) ([]byte, error) {
 }
 
 func (s *stream) warn(o object, text string) {
-	s.warnings = append(s.warnings, fmt.Sprintf("warning: document %d: %s: %s\n", o.number, describe(o.Unstructured), text))
-}
-
-// describe returns the kind, the namespace and the name of an object, as far as it has them.
-func describe(u *unstructured.Unstructured) string {
-	about := strings.TrimSpace(u.GetKind() + " " + klog.KObj(u).String())
-	if quoted := strconv.Quote(about); quoted != `"`+about+`"` {
-		return quoted // such as a name with a line end
-	}
-	return about
+	s.warnings = append(s.warnings, fmt.Sprintf("warning: %s: %s\n", o.where(), text))
 }
 
 // Move changes the API group of an object and decodes it strictly into a value: an unknown field is an error.
@@ -176,7 +157,7 @@ type Grant struct {
 
 // role adds the permission to a Role or a ClusterRole. It returns nil if no rule changes.
 func (g Grant) role(u *unstructured.Unstructured) (any, error) {
-	if gk := u.GroupVersionKind().GroupKind(); gk.Group != rbacv1.GroupName || gk.Kind != "Role" && gk.Kind != "ClusterRole" {
+	if !isRole(u) {
 		return nil, nil
 	}
 	rules, err := rulesOf(u)

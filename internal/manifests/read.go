@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -15,16 +16,34 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/klog/v2"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
-// object is an object of a document, or the error for what cannot be read. The text is nil for JSON, and for an item of a list.
+// object is an object of a document, or the error for what cannot be read, of which there may be no object. The text is nil for
+// JSON, and for an item of a list.
 type object struct {
 	*unstructured.Unstructured
 	number int
 	text   []byte
 	err    error
+}
+
+// where returns the number of the document, and the kind, the namespace and the name of the object, as far as it has them.
+func (o object) where() string {
+	document := fmt.Sprintf("document %d", o.number)
+	if o.Unstructured == nil {
+		return document
+	}
+	about := strings.TrimSpace(o.GetKind() + " " + klog.KObj(o).String())
+	if quoted := strconv.Quote(about); quoted != `"`+about+`"` {
+		about = quoted // such as a name with a line end
+	}
+	if about == "" {
+		return document
+	}
+	return document + ": " + about
 }
 
 // read returns the objects of all documents, and the items of lists instead of the lists. Documents without content have no
@@ -153,10 +172,8 @@ func flatten(o object) []object {
 	items, exists := o.Object["items"]
 	isList := typed && !named(o.Object) || o.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("List") || areObjects(items)
 	fail := func(err error) []object {
-		if about := describe(o.Unstructured); about != "" {
-			err = fmt.Errorf("%s: %w", about, err)
-		}
-		return []object{{number: o.number, err: err}}
+		o.err = err
+		return []object{o}
 	}
 	switch {
 	case len(o.Object) == 0:
