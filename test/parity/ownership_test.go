@@ -35,7 +35,10 @@ func TestOwnershipAtRandom(t *testing.T) {
 	called, denied := 0, 0
 	for i := range ownershipRounds {
 		r := rand.New(rand.NewPCG(ownershipSeed, uint64(i)))
-		c := &admittest.Case{Authorize: someRights(r), Steps: []admittest.Step{{Request: someRequest(t, r)}}}
+		c := &admittest.Case{
+			Cluster:   []json.RawMessage{encoded(t, object{"apiVersion": "settings.postern.dev/v1alpha1", "kind": "PodPreset", "metadata": object{"name": "a", "namespace": "shop"}})},
+			Authorize: someRights(r), Steps: []admittest.Step{{Request: someRequest(t, r)}},
+		}
 		s, err := c.Serve(admittest.Context(t), ownership.Plugin)
 		if err != nil {
 			t.Fatalf("Serving: %v", err)

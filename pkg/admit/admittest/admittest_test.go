@@ -31,6 +31,7 @@ func obedient() *admit.Plugin {
 				return admit.Handler{}, errors.New("bad is bad")
 			}
 			namespaces := d.Informers.Core().V1().Namespaces().Lister()
+			gateways := d.CustomInformers.ForResource(schema.GroupVersionResource{Group: "acme.example.com", Version: "v1", Resource: "gateways"}).Informer().GetStore()
 			mutate := func(ctx context.Context, r *admit.Request, pod, _ *corev1.Pod) error {
 				if pod == nil {
 					return nil
@@ -65,11 +66,20 @@ func obedient() *admit.Plugin {
 						return fmt.Errorf("looking: %w", err)
 					}
 				}
-				if a["preset"] != "" {
-					presets := d.Dynamic.Resource(schema.GroupVersionResource{Group: "settings.postern.dev", Version: "v1alpha1", Resource: "podpresets"})
-					if list, err := presets.Namespace("shop").List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
-						return fmt.Errorf("got %v, %w", list, err)
+				if a["list"] != "" {
+					group, resource, _ := strings.Cut(a["list"], "/")
+					list, err := d.Dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace("shop").List(ctx, metav1.ListOptions{LabelSelector: a["selector"]})
+					if err != nil {
+						return fmt.Errorf("listing: %w", err)
 					}
+					r.Warn("%d listed, %d cached", len(list.Items), len(gateways.List()))
+				}
+				if a["map"] != "" {
+					mapping, err := d.RESTMapper.RESTMapping(schema.ParseGroupKind(a["map"]))
+					if err != nil {
+						return fmt.Errorf("mapping: %w", err)
+					}
+					r.Warn("%s, %s", mapping.Resource.Resource, mapping.Scope.Name())
 				}
 				if a["may"] != "" {
 					got, err := d.Authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{Verb: "use", Resource: a["may"], Name: "it"}))
@@ -96,6 +106,20 @@ func obedient() *admit.Plugin {
 // pod returns the YAML of a pod on one line.
 func pod(annotations string) string {
 	return "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, annotations: {" + annotations + "}}}"
+}
+
+// cluster returns the YAML of a cluster on one line.
+func cluster(objects ...string) string { return "cluster: [" + strings.Join(objects, ", ") + "]\n" }
+
+// object returns the YAML of an object of a custom kind.
+func object(kind, name string) string {
+	return "{apiVersion: acme.example.com/v1, kind: " + kind + ", metadata: {namespace: shop, name: " + name + "}}"
+}
+
+// gateways returns the YAML of a definition whose plural is not the one that client-go guesses from the kind.
+func gateways(scope string) string {
+	return "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gateways.acme.example.com}, " +
+		"spec: {group: acme.example.com, scope: " + scope + ", names: {kind: Gateway, plural: gateways}, versions: [{name: v1}]}}"
 }
 
 func create(annotations string) string {
@@ -143,7 +167,19 @@ func TestCheck(t *testing.T) {
 		"decided, but could not":      {create("namespace: shop") + "want: {allowed: true}", "want allowed true"},
 		"said why it could not":       {create("namespace: shop") + "want: {failure: 500, message: because}", "Got the failure"},
 		"found in the cluster":        {"cluster: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]\n" + create("namespace: shop") + "want: {allowed: true}", ""},
-		"found our own kind":          {"cluster: [{apiVersion: settings.postern.dev/v1alpha1, kind: PodPreset, metadata: {name: p, namespace: shop}}]\n" + create("preset: x") + "want: {allowed: true}", ""},
+		"a resource without objects":  {create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"a kind of its own":           {cluster(object("Widget", "a"), object("Widget", "b")) + create("list: acme.example.com/widgets") + "want: {allowed: true, warnings: ['2 listed, 0 cached']}", ""},
+		"one of a kind, by its label": {cluster(object("Widget", "a, labels: {x: z}"), object("Widget", "b")) + create("list: acme.example.com/widgets, selector: x=z") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
+		"another kind of the group":   {cluster(object("Widget", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"a plural that is guessed":    {cluster(object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"a plural that is defined":    {cluster(gateways("Namespaced"), object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['1 listed, 1 cached']}", ""},
+		"a kind of k8s.io/api":        {"cluster: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop}}]\n" + create("list: /configmaps") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
+		"a list that fails":           {"errors: [{verb: list, resource: widgets, message: full, code: 507}]\n" + create("list: acme.example.com/widgets") + "want: {failure: 500, message: 'listing: full'}", ""},
+		"a kind that is mapped":       {cluster(object("Widget", "a")) + create("map: Widget.acme.example.com") + "want: {allowed: true, warnings: ['widgets, namespace']}", ""},
+		"a kind without namespace":    {"cluster: [{apiVersion: acme.example.com/v1, kind: Widget, metadata: {name: a}}]\n" + create("map: Widget.acme.example.com") + "want: {allowed: true, warnings: ['widgets, root']}", ""},
+		"a definition is mapped":      {cluster(gateways("Cluster")) + create("map: Gateway.acme.example.com") + "want: {allowed: true, warnings: ['gateways, root']}", ""},
+		"mapped beside a definition":  {cluster(gateways("Cluster")) + create("map: Deployment.apps") + "want: {allowed: true, warnings: ['deployments, namespace']}", ""},
+		"a kind that is not there":    {create("map: Widget.acme.example.com") + "want: {failure: 500}", ""},
 		"a call that fails":           {"errors: [{verb: create, resource: namespaces, message: full, code: 507}]\n" + create("create: new") + "want: {failure: 500, message: 'creating: full'}", ""},
 		"may":                         {"authorize: [{verb: use, resource: things, name: it}]\n" + create("may: things") + "want: {allowed: true}", ""},
 		"may anything":                {"authorize: [{verb: '*', resource: '*', name: '*'}]\n" + create("may: things") + "want: {allowed: true}", ""},

@@ -35,7 +35,9 @@ type Case struct {
 	Features map[string]bool `json:"features"`
 	// Flags are the flags of the plugin with a value other than the default.
 	Flags map[string]string `json:"flags"`
-	// Cluster holds the objects that exist.
+	// Cluster holds the objects that exist. The kind of an object that k8s.io/api does not have is served too: its resource is
+	// guessed (Widget: widgets), unless a CustomResourceDefinition in the cluster names it. A list of any other resource is
+	// empty.
 	Cluster []json.RawMessage `json:"cluster"`
 	// Authorize lists access reviews and their answers. The default answer of a
 	// listed review is yes. All other reviews are answered no.
@@ -198,7 +200,12 @@ func (c *Case) check(commented bool) error {
 	if c.Parity.Reason != "" && c.Parity.Code == 0 {
 		wrong("parity.reason goes with parity.code")
 	}
+	defined, err := c.definitions()
+	if err != nil {
+		errs = append(errs, err)
+	}
 	for i := range c.Steps {
+		c.Steps[i].Request.defined = defined
 		if err := c.Steps[i].Request.check(); err != nil {
 			wrong("request %d: %w", i+1, err)
 		}

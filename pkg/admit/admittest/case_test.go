@@ -36,6 +36,9 @@ func TestParse(t *testing.T) {
 		"a node, which has none":       {"# Why.\nrequest: {operation: CREATE, object: {apiVersion: v1, kind: Node, metadata: {name: x}}}\n" + allowed, ""},
 		"a namespace that is told":     {"# Why.\nrequest: {operation: CREATE, namespace: '', object: {apiVersion: v1, kind: Pod, metadata: {name: x}}}\n" + allowed, ""},
 		"a reason of another code":     {"# Why.\n" + create("") + allowed + "parity: {reason: Invalid}\n", "parity.reason goes with parity.code"},
+		"a version without a name":     {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "name: v1", "served: true", 1)) + create("") + allowed, "cluster[0]: a version of spec.versions has no name"},
+		"no plural":                    {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "plural", "singular", 1)) + create("") + allowed, "spec.names.plural"},
+		"an unknown scope":             {"# Why.\n" + cluster(gateways("Namespace")) + create("") + allowed, `spec.scope "Namespace"`},
 		"a case that says all it must": {"# Why.\n" + create("") + allowed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,11 +56,15 @@ func TestParse(t *testing.T) {
 // TestClusterIsStrict covers invalid objects that the fake clients would accept.
 func TestClusterIsStrict(t *testing.T) {
 	for name, tc := range map[string]struct{ object, wrong string }{
-		"an unknown field":    {"{apiVersion: v1, kind: Namespace, metadata: {name: x}, spek: {}}", `unknown field "spek"`},
-		"no name":             {"{apiVersion: v1, kind: Namespace}", "metadata.name"},
-		"no namespace":        {"{apiVersion: v1, kind: Pod, metadata: {name: x}}", "no metadata.namespace"},
-		"a kind that is ours": {"{apiVersion: policy.postern.dev/v1, kind: PodSecurityPolicy, metadata: {name: x}}", ""},
-		"a proper one":        {"{apiVersion: v1, kind: Namespace, metadata: {name: x}}", ""},
+		"an unknown field":                     {"{apiVersion: v1, kind: Namespace, metadata: {name: x}, spek: {}}", `unknown field "spek"`},
+		"no name":                              {"{apiVersion: v1, kind: Namespace}", "metadata.name"},
+		"no namespace":                         {"{apiVersion: v1, kind: Pod, metadata: {name: x}}", "no metadata.namespace"},
+		"a custom kind":                        {"{apiVersion: policy.postern.dev/v1, kind: PodSecurityPolicy, metadata: {name: x}}", ""},
+		"a definition":                         {gateways("Cluster"), ""},
+		"a defined kind without its namespace": {gateways("Namespaced") + ", {apiVersion: acme.example.com/v1, kind: Gateway, metadata: {name: x}}", "no metadata.namespace"},
+		"a defined kind without a namespace":   {gateways("Cluster") + ", {apiVersion: acme.example.com/v1, kind: Gateway, metadata: {name: x}}", ""},
+		"a version that is not defined":        {gateways("Cluster") + ", {apiVersion: acme.example.com/v2, kind: Gateway, metadata: {name: x}}", `cluster[1]: no matches for kind "Gateway" in version "acme.example.com/v2"`},
+		"a proper one":                         {"{apiVersion: v1, kind: Namespace, metadata: {name: x}}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := admittest.Parse([]byte("# Why.\ncluster: [" + tc.object + "]\n" + create("") + "want: {allowed: true}"))
@@ -72,6 +79,30 @@ func TestClusterIsStrict(t *testing.T) {
 				t.Errorf("Got error %v, want one with %q", err, tc.wrong)
 			}
 		})
+	}
+}
+
+// TestRequestOfDefinedKind covers requests for a kind that a CustomResourceDefinition of the case defines.
+func TestRequestOfDefinedKind(t *testing.T) {
+	gateway := "{apiVersion: acme.example.com/v1, kind: Gateway, metadata: {name: x}}"
+	for scope, wrong := range map[string]string{"Cluster": "", "Namespaced": "no metadata.namespace"} {
+		c, err := admittest.Parse([]byte("# Why.\n" + cluster(gateways(scope)) + "request: {operation: CREATE, object: " + gateway + "}\nwant: {allowed: true}"))
+		if wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), wrong) {
+				t.Errorf("%s: got error %v, want one with %q", scope, err, wrong)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: parsing the case: %v", scope, err)
+		}
+		ar, err := c.Steps[0].Request.Admission()
+		if err != nil {
+			t.Fatalf("%s: making the request: %v", scope, err)
+		}
+		if ar.Resource.Resource != "gateways" {
+			t.Errorf("%s: got resource %s, want gateways", scope, ar.Resource.Resource)
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -67,12 +65,12 @@ type Environment struct {
 	// Client, Dynamic and Metadata have the objects of the case. Their calls fail as the case requires. A change of one of them
 	// is not seen by the others, except that a patch of Metadata changes the object of Client, and not its own.
 	Client   *fake.Clientset
-	Dynamic  *dynamicfake.FakeDynamicClient
+	Dynamic  *FakeDynamicClient
 	Metadata *metadatafake.FakeMetadataClient
 	// Informers use Client, and CustomInformers use Dynamic. The caller starts them.
 	Informers       informers.SharedInformerFactory
 	CustomInformers dynamicinformer.DynamicSharedInformerFactory
-	// Mapper knows the kinds of k8s.io/api and Postern's custom resources.
+	// Mapper knows the kinds of k8s.io/api and those of the objects and the CustomResourceDefinitions of the case.
 	Mapper meta.RESTMapper
 	// Clock begins at the time of the case, and only moves between its steps.
 	Clock *clocktesting.FakeClock
@@ -91,38 +89,33 @@ type Environment struct {
 
 // Environment returns the cluster of the case. The caller closes it.
 func (c *Case) Environment() (*Environment, error) {
-	e := &Environment{Mapper: restMapper(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
-	var typed, custom, parts []runtime.Object
-	for i, raw := range c.Cluster {
-		obj, err := decodeStrictly(raw)
-		if err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
-		}
-		part, err := metadataOf(obj)
-		if err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
-		}
-		parts = append(parts, part)
-		if _, ok := obj.(*unstructured.Unstructured); ok {
-			custom = append(custom, obj)
-			continue
-		}
-		typed = append(typed, obj)
-		if u, ok := asWorkload(raw); ok {
-			custom = append(custom, u)
-		}
+	e := &Environment{Dynamic: newDynamicClient(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
+	defined, err := c.definitions()
+	if err != nil {
+		return nil, err
 	}
-	// The constructor with support for server-side apply is slow.
-	e.Client = fake.NewSimpleClientset(typed...)
-	lists := customKinds()
-	maps.Copy(lists, workloads())
-	e.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, custom...)
+	cluster, err := defined.decode(c.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	e.Mapper = defined.mapper(cluster)
 	partScheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(partScheme); err != nil {
 		return nil, fmt.Errorf("adding the type of metadata: %w", err)
 	}
-	e.Metadata = metadatafake.NewSimpleMetadataClient(partScheme, parts...)
+	e.Metadata = metadatafake.NewSimpleMetadataClient(partScheme)
 	e.Metadata.PrependReactor("patch", "*", e.patchMetadata)
+	var typed []runtime.Object
+	for i, o := range cluster {
+		if err := e.add(o); err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+		if o.typed != nil {
+			typed = append(typed, o.typed)
+		}
+	}
+	// The constructor with support for server-side apply is slow.
+	e.Client = fake.NewSimpleClientset(typed...)
 	e.Informers = informers.NewSharedInformerFactory(e.Client, 0)
 	e.CustomInformers = dynamicinformer.NewDynamicSharedInformerFactory(e.Dynamic, 0)
 	e.Client.PrependReactor("create", "subjectaccessreviews", e.review)
@@ -132,7 +125,6 @@ func (c *Case) Environment() (*Environment, error) {
 		e.Metadata.PrependReactor(f.Verb, f.Resource, f.react)
 	}
 	if c.Backend != nil {
-		var err error
 		if e.Backend, err = newBackend(c.Backend); err != nil {
 			return nil, err
 		}
@@ -156,6 +148,30 @@ func (e *Environment) patchMetadata(action clienttesting.Action) (bool, runtime.
 	return true, part, err
 }
 
+// add adds an object of the cluster for the clients that know no types.
+func (e *Environment) add(o object) error {
+	kind := o.untyped.GroupVersionKind()
+	mapping, err := e.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the kind
+	}
+	if err := e.Dynamic.Tracker().Create(mapping.Resource, o.untyped, o.untyped.GetNamespace()); err != nil {
+		return fmt.Errorf("adding the object: %w", err)
+	}
+	var full runtime.Object = o.untyped
+	if o.typed != nil {
+		full = o.typed
+	}
+	part, err := metadataOf(full)
+	if err != nil {
+		return err
+	}
+	if err := e.Metadata.Tracker().Create(mapping.Resource, part, part.Namespace); err != nil {
+		return fmt.Errorf("adding the metadata: %w", err)
+	}
+	return nil
+}
+
 // metadataOf returns the metadata of an object as an API server does, which leaves out managed fields that it cannot read.
 func metadataOf(obj runtime.Object) (*metav1.PartialObjectMetadata, error) {
 	m, err := meta.Accessor(obj)
@@ -167,40 +183,47 @@ func metadataOf(obj runtime.Object) (*metav1.PartialObjectMetadata, error) {
 	return part, nil
 }
 
-// asWorkload returns an object for the dynamic client, if its kind is one that plugins read with it.
-func asWorkload(raw []byte) (*unstructured.Unstructured, bool) {
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(raw); err != nil {
-		return nil, false
-	}
-	return u, isWorkload(u.GroupVersionKind())
+// object is an object of the cluster. Typed is nil for a kind that k8s.io/api does not have.
+type object struct {
+	untyped *unstructured.Unstructured
+	typed   runtime.Object
 }
 
-// decodeStrictly returns the typed object. For a kind that k8s.io/api does not
-// have, it returns an unstructured object.
-func decodeStrictly(raw []byte) (runtime.Object, error) {
+// decode returns the objects of a cluster. A field that a type of k8s.io/api does not have is an error.
+func (d definitions) decode(cluster []json.RawMessage) ([]object, error) {
+	out := make([]object, len(cluster))
+	for i, raw := range cluster {
+		var err error
+		if out[i], err = d.decodeStrictly(raw); err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+func (d definitions) decodeStrictly(raw []byte) (object, error) {
 	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &u.Object); err != nil {
-		return nil, fmt.Errorf("decoding an object: %w", err)
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return object{}, fmt.Errorf("decoding an object: %w", err)
 	}
 	gvk := u.GroupVersionKind()
 	if gvk.Kind == "" || gvk.Version == "" || u.GetName() == "" {
-		return nil, errors.New("want an object with apiVersion, kind and metadata.name")
+		return object{}, errors.New("want an object with apiVersion, kind and metadata.name")
 	}
-	if namespaced(gvk.GroupKind()) && u.GetNamespace() == "" {
-		return nil, fmt.Errorf("%s %s has no metadata.namespace", gvk.Kind, u.GetName())
+	if d.namespaced(gvk.GroupKind()) && u.GetNamespace() == "" {
+		return object{}, fmt.Errorf("%s %s has no metadata.namespace", gvk.Kind, u.GetName())
 	}
 	obj, err := scheme.Scheme.New(gvk)
 	if runtime.IsNotRegisteredError(err) {
-		return u, nil
+		return object{u, nil}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
+		return object{}, fmt.Errorf("making a %s: %w", gvk.Kind, err)
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, obj, true); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", gvk.Kind, u.GetName(), err)
+		return object{}, fmt.Errorf("%s %s: %w", gvk.Kind, u.GetName(), err)
 	}
-	return obj, nil
+	return object{u, obj}, nil
 }
 
 // Deps returns the dependencies of the plugin, with the given feature gates.

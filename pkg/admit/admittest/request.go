@@ -36,6 +36,9 @@ type Request struct {
 	// Name and Namespace are nil unless they differ from those of the object.
 	Name      *string `json:"name"`
 	Namespace *string `json:"namespace"`
+
+	// defined are the definitions of the case.
+	defined definitions
 }
 
 // User is the user who sends the request.
@@ -120,7 +123,7 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 	}
 	if r.Namespace != nil {
 		ar.Namespace = *r.Namespace
-	} else if namespaced(kind.GroupKind()) && ar.Namespace == "" {
+	} else if r.defined.namespaced(kind.GroupKind()) && ar.Namespace == "" {
 		return nil, errors.New("the object has no metadata.namespace, which the API server fills in, and the request no namespace")
 	}
 	ar.Options.Raw = r.options()
@@ -130,6 +133,9 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 // resource returns the resource of the request.
 func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, string) {
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	if defined := r.defined[kind.GroupKind()]; defined != nil {
+		resource.Resource = defined.Spec.Names.Plural
+	}
 	sub := ""
 	if known, ok := subresources()[kind.GroupKind()]; ok {
 		main, s, _ := strings.Cut(known, "/")
