@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"example.com/custom/costcenter"
+	"example.com/custom/ownerlabel"
 	"example.com/custom/teamlabel"
 
 	"github.com/postern-dev/postern/cmd/postern/app"
@@ -18,5 +19,5 @@ func main() {
 
 // acme is a family: its plugins share one mutating and one validating webhook.
 func acme() admit.Family {
-	return admit.Family{Name: "acme", Plugins: []*admit.Plugin{teamlabel.Plugin}}
+	return admit.Family{Name: "acme", Plugins: []*admit.Plugin{teamlabel.Plugin, ownerlabel.Plugin}}
 }

@@ -63,6 +63,11 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 			}
 		}
 		rules := p.rules(h)
+		for _, r := range rules {
+			if err := r.check(); err != nil {
+				return s, &PluginError{Plugin: p.Name, Err: err}
+			}
+		}
 		s := step{plugin: p, logged: func() []any { return []any{"plugin", p.Name} }, denials: sparselog.New(denialLines), namespace: d.Namespace}
 		mutating = s.addTo(mutating, h.Mutate, rulesIn(rules, Mutating))
 		validating = s.addTo(validating, h.Validate, rulesIn(rules, Validating))

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -47,9 +48,16 @@ type Rule struct {
 	OwnNamespace bool
 }
 
-// On returns the rule for core v1 resources.
+// On returns the rule for a resource of the core API, in v1.
 func On(resource string, operations ...admissionv1.Operation) Rule {
 	return Rule{Resources: []string{resource}, Operations: operations}
+}
+
+// Of returns a copy of the rule for another API group, in the versions that the plugin decodes. Without versions, it is v1:
+// On("deployments", "CREATE").Of("apps").
+func (r Rule) Of(group string, versions ...string) Rule {
+	r.Group, r.Versions = group, versions
+	return r
 }
 
 // In returns a copy of the rule for one phase.
@@ -76,6 +84,14 @@ func (r Rule) OrIgnore() Rule {
 func (r Rule) InOwnNamespace() Rule {
 	r.OwnNamespace = true
 	return r
+}
+
+// check returns an error for a rule that would never match.
+func (r Rule) check() error {
+	if group, version, both := strings.Cut(r.Group, "/"); both {
+		return fmt.Errorf("the rule for %s has the API group %q, want Of(%q, %q)", strings.Join(r.Resources, ", "), r.Group, group, version)
+	}
+	return nil
 }
 
 func (r Rule) holds(p Phase) bool { return r.Phase == Both || r.Phase == p }

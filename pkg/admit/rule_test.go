@@ -32,6 +32,8 @@ func TestRulesFilter(t *testing.T) {
 		{"not the main resource", admit.On("pods/exec", connect), "", "pods", connect, "ns", false},
 		{"a star", admit.On("*", create), "", "services", create, "ns", true},
 		{"a star, no subresource", admit.On("*", create), "", "pods/eviction", create, "ns", false},
+		{"of a group", admit.On("deployments", create).Of("apps"), "apps", "deployments", create, "ns", true},
+		{"of a group, not of core", admit.On("deployments", create).Of("apps"), "", "deployments", create, "ns", false},
 		{"all groups and subresources", anyGroup, "apps", "deployments/scale", connect, "", true},
 		{"all subresources", apps, "apps", "deployments/status", update, "ns", true},
 		{"all resources' subresource", apps, "apps", "replicasets/scale", update, "ns", true},
@@ -53,5 +55,32 @@ func TestRulesFilter(t *testing.T) {
 				t.Errorf("Ran: %v, allowed: %v; want %v and true", got, resp.Allowed, c.want)
 			}
 		})
+	}
+}
+
+func TestRuleOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule admit.Rule
+		want string
+	}{
+		"core":     {admit.On("pods", create), "/v1"},
+		"a group":  {admit.On("deployments", create).Of("apps"), "apps/v1"},
+		"versions": {admit.On("widgets", create).Of("acme.example.com", "v1", "v1beta1"), "acme.example.com/v1,v1beta1"},
+	} {
+		var r recorder
+		registered := service(t, r.plugin("P", nil, c.rule)).ValidatingConfig.Webhooks[0].Rules[0]
+		if got := registered.APIGroups[0] + "/" + strings.Join(registered.APIVersions, ","); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestRuleThatNeverMatches covers a group and a version in place of a group. The API server accepts such a rule.
+func TestRuleThatNeverMatches(t *testing.T) {
+	var r recorder
+	family := admit.Family{Name: "test", Plugins: []*admit.Plugin{r.plugin("P", nil, admit.On("deployments", create).Of("apps/v1"))}}
+	_, err := family.Service(admit.Deps{}, map[string][]byte{"P": nil})
+	if want := `plugin P: the rule for deployments has the API group "apps/v1", want Of("apps", "v1")`; err == nil || err.Error() != want {
+		t.Errorf("Got error %v, want %s", err, want)
 	}
 }

@@ -24,10 +24,8 @@ const formerClass = "kubernetes.io/ingress.class"
 // Upstream: plugin/pkg/admission/network/defaultingressclass.
 var Plugin = &admit.Plugin{
 	Name: "DefaultIngressClass",
-	Rules: []admit.Rule{{
-		// The rule has no condition: a webhook that is called later may remove the class.
-		Group: networkingv1.GroupName, Resources: []string{"ingresses"}, Operations: []admissionv1.Operation{admissionv1.Create},
-	}},
+	// The rule has no condition: a webhook that is called later may remove the class.
+	Rules:  []admit.Rule{admit.On("ingresses", admissionv1.Create).Of(networkingv1.GroupName)},
 	Access: access.Rules{access.Watch("networking.k8s.io", "ingressclasses")},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		p := &plugin{d.Informers.Networking().V1().IngressClasses().Lister()}

@@ -46,7 +46,7 @@ var Plugin = &admit.Plugin{
 // protecting returns a rule without a condition: a webhook that is called later may remove the finalizer, and
 // few new objects have one.
 func protecting(group, resource string) admit.Rule {
-	return admit.Rule{Group: group, Resources: []string{resource}, Operations: []admissionv1.Operation{admissionv1.Create}}
+	return admit.On(resource, admissionv1.Create).Of(group)
 }
 
 func mutate(_ context.Context, r *admit.Request) error {
