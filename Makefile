@@ -139,7 +139,8 @@ vet: ## The formatting and the order of go.mod of every module, and go vet of th
 # One process loads the packages of all modules once, except those of a module that requires newer libraries than the
 # product: a workspace has one version of each library.
 NEWER := ./installer/monitoring
-lint: bin/go.work $(GOLANGCI_LINT) ## Lint every module
+lint: bin/go.work $(GOLANGCI_LINT) ## Test the rules of imports, and lint every module
+	go test -count=1 -tags lint ./test/lint -linter $(GOLANGCI_LINT)
 	GOWORK="$(CURDIR)/bin/go.work" $(GOLANGCI_LINT) run --allow-parallel-runners --config .golangci.yml $(patsubst %,%/...,$(filter-out $(NEWER),$(MODULES)))
 	set -e; for module in $(NEWER); do (cd $$module && $(GOLANGCI_LINT) run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...); done
 
