@@ -21,7 +21,7 @@ func (w *Want) Differences(got *Outcome) []string {
 		return w.failure(got)
 	}
 	if got.Allowed != *w.Allowed {
-		differ("Got allowed %t (%d %s %q), want %t", got.Allowed, got.Status.Code, got.Status.Reason, got.Status.Message, *w.Allowed)
+		differ("Got %s, want %t", got.verdict(), *w.Allowed)
 	} else if !got.Allowed {
 		if got.Status.Code != w.Code || string(got.Status.Reason) != w.Reason {
 			differ("Got code %d and reason %q, want %d and %q", got.Status.Code, got.Status.Reason, w.Code, w.Reason)
@@ -55,7 +55,7 @@ func (w *Want) failure(got *Outcome) []string {
 	case w.Failure == 0:
 		return []string{fmt.Sprintf("Got %v, want allowed %t", got.Failure, *w.Allowed)}
 	case got.Failure == nil:
-		return []string{fmt.Sprintf("Got allowed %t %q, want HTTP status %d", got.Allowed, got.Status.Message, w.Failure)}
+		return []string{fmt.Sprintf("Got %s, want HTTP status %d", got.verdict(), w.Failure)}
 	case got.Failure.Code != w.Failure:
 		return []string{fmt.Sprintf("Got %v, want HTTP status %d", got.Failure, w.Failure)}
 	case w.Message != "" && got.Failure.Body != w.Message:

@@ -36,6 +36,13 @@ type Outcome struct {
 	Failure *HTTPError
 }
 
+func (o *Outcome) verdict() string {
+	if o.Allowed {
+		return "allowed true"
+	}
+	return fmt.Sprintf("allowed false (%d %s %q)", o.Status.Code, o.Status.Reason, o.Status.Message)
+}
+
 // Play sends a request through the phases of the case, as the API server does. It returns an
 // error if an answer is invalid in every case.
 func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error) {
