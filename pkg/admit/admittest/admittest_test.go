@@ -204,6 +204,7 @@ steps:
   want: {allowed: true}`, "Step 2: Got allowed false"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // The plugin's informer of a custom kind is polled every 0.1 s.
 			c, err := admittest.Parse([]byte("# Why.\n" + tc.yaml))
 			if err != nil {
 				t.Fatalf("Parsing the case: %v", err)
