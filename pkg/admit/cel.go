@@ -24,12 +24,18 @@ func CELValue(path, otherwise string) string {
 	return "(" + strings.Join(guards, " && ") + " ? " + path + " : " + otherwise + ")"
 }
 
-// CELStrings returns a CEL list of texts in which there is nothing to escape, such as
-// names.
+// celEscapes replaces what CEL does not allow in a text in single quotes.
+var celEscapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, "\r", `\r`)
+
+// CELString returns a CEL literal for a text, which may come from a configuration. CEL reads a byte that is not UTF-8 as
+// U+FFFD.
+func CELString[S ~string](s S) string { return "'" + celEscapes.Replace(string(s)) + "'" }
+
+// CELStrings returns a CEL list of texts.
 func CELStrings[S ~string](list []S) string {
 	quoted := make([]string, 0, len(list))
 	for _, s := range list {
-		quoted = append(quoted, "'"+string(s)+"'")
+		quoted = append(quoted, CELString(s))
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }

@@ -2,7 +2,6 @@ package admit
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -66,7 +65,7 @@ func anyOf(rules []Rule, requests func(Rule) string) string {
 func (r Rule) requests() string {
 	var terms []string
 	if r.Group != "*" {
-		terms = append(terms, fmt.Sprintf("request.resource.group == '%s'", r.Group))
+		terms = append(terms, "request.resource.group == "+CELString(r.Group))
 	}
 	isNamespace := "(request.resource.group == '' && request.resource.resource == 'namespaces')"
 	switch r.Scope {
@@ -86,10 +85,10 @@ func (r Rule) resources() string {
 		main, sub, _ := strings.Cut(res, "/")
 		var parts []string
 		if main != "*" {
-			parts = append(parts, fmt.Sprintf("request.resource.resource == '%s'", main))
+			parts = append(parts, "request.resource.resource == "+CELString(main))
 		}
 		if sub != "*" {
-			parts = append(parts, fmt.Sprintf("(has(request.subResource) ? request.subResource : '') == '%s'", sub))
+			parts = append(parts, "(has(request.subResource) ? request.subResource : '') == "+CELString(sub))
 		}
 		resources = append(resources, cmp.Or(strings.Join(parts, " && "), "true"))
 	}

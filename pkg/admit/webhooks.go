@@ -2,7 +2,6 @@ package admit
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -62,7 +61,7 @@ type entry struct {
 func (f Family) entries(steps []step, namespace string) []entry {
 	own := withRules(steps, func(r Rule) bool { return r.OwnNamespace })
 	out := entriesOf(f.Name+"-own", own)
-	in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: fmt.Sprintf("has(request.namespace) && request.namespace == '%s'", namespace)}
+	in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: "has(request.namespace) && request.namespace == " + CELString(namespace)}
 	for i := range out {
 		for j := range out[i].conditions {
 			// The API server evaluates all conditions, also after one that is false.
