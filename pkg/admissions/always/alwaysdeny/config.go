@@ -35,7 +35,7 @@ func (c config) denies(namespace string) bool {
 }
 
 // condition is the CEL for requests that the plugin may deny, or "" for all
-// requests. The names are valid names of namespaces, so they need no escaping.
+// requests.
 func (c config) condition() string {
 	if c.Everywhere {
 		return ""

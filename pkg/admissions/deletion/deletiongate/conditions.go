@@ -60,7 +60,7 @@ func metadataField(at, field string) string { return admit.CELValue(at+".metadat
 func equalTerms(name string, values map[string]string) []string {
 	var terms []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		terms = append(terms, fmt.Sprintf("'%[2]s' in %[1]s && %[1]s['%[2]s'] == '%[3]s'", name, key, values[key]))
+		terms = append(terms, fmt.Sprintf("%[2]s in %[1]s && %[1]s[%[2]s] == %[3]s", name, admit.CELString(key), admit.CELString(values[key])))
 	}
 	return terms
 }
@@ -68,8 +68,9 @@ func equalTerms(name string, values map[string]string) []string {
 func labelTerms(s *metav1.LabelSelector) []string {
 	terms := equalTerms("l", s.MatchLabels)
 	for _, e := range s.MatchExpressions {
-		has := "'" + e.Key + "' in l"
-		in := has + " && l['" + e.Key + "'] in " + admit.CELStrings(e.Values)
+		key := admit.CELString(e.Key)
+		has := key + " in l"
+		in := has + " && l[" + key + "] in " + admit.CELStrings(e.Values)
 		switch e.Operator {
 		case metav1.LabelSelectorOpIn:
 			terms = append(terms, in)

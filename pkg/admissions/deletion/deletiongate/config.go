@@ -136,7 +136,7 @@ func newGate(field string, c gateConfig) (*gate, error) {
 }
 
 // checkSelectors returns an error for a gate that would select all pods. The values of annotations have the syntax of
-// label values, so that they need no escaping in CEL.
+// label values, which bounds the size of the match conditions.
 func (g *gate) checkSelectors(field string) error {
 	var err error
 	if g.selector, err = metav1.LabelSelectorAsSelector(g.Selector); err != nil {

@@ -38,8 +38,7 @@ func alwaysImmortal() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespacePublic, metav1.NamespaceSystem}
 }
 
-// isImmortal is the CEL for requests that name an immortal namespace. The names are
-// valid names of namespaces, so they need no escaping.
+// isImmortal is the CEL for requests that name an immortal namespace.
 func (c config) isImmortal() string {
 	return "has(request.name) && request.name in " + admit.CELStrings(c.immortal())
 }
