@@ -195,7 +195,7 @@ func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOper
 
 // notInNamespaces also exempts the Namespace objects with these names: for a Namespace object,
 // request.namespace is its name. Empty fields of the request do not exist in CEL, so the expression tests them
-// with has.
+// with has. The flags accept only names of namespaces, which need no escaping.
 func notInNamespaces(names []string) string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
 	slices.Sort(names)
