@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/component-base/featuregate"
 
@@ -24,15 +25,20 @@ var Plugin = &admit.Plugin{
 	Access:   access.Rules{access.Lookup("", "namespaces")},
 	New: func(d admit.Deps, data []byte) (admit.Handler, error) {
 		p := &plugin{Label: "team", namespaces: d.Informers.Core().V1().Namespaces().Lister(), live: d.Client.CoreV1().Namespaces()}
+		if err := admit.DecodeConfig(data, p); err != nil {
+			return admit.Handler{}, err
+		}
+		if wrong := validation.IsQualifiedName(p.Label); len(wrong) > 0 {
+			return admit.Handler{}, admit.InvalidField("label", "%q: %s", p.Label, wrong[0])
+		}
 		// The API server calls for validation only if the Service lacks the label. A mutating rule on CREATE has
 		// no such condition, because a later webhook may remove the label.
-		err := admit.DecodeConfig(data, p)
-		missing := "!('" + p.Label + "' in " + admit.CELValue("object.metadata.labels", "{}") + ")"
+		missing := "!(" + admit.CELString(p.Label) + " in " + admit.CELValue("object.metadata.labels", "{}") + ")"
 		h := admit.Handler{Validate: admit.Typed(p.validate), Rules: []admit.Rule{admit.On("services", "CREATE", "UPDATE").In(admit.Validating).If(missing)}}
 		if d.Features.Enabled(inherit) {
 			h.Mutate, h.Rules = admit.Typed(p.mutate), append(h.Rules, admit.On("services", "CREATE").In(admit.Mutating))
 		}
-		return h, err
+		return h, nil
 	},
 }
 
