@@ -10,6 +10,7 @@ import (
 
 	"example.com/custom/costcenter"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/router"
@@ -26,19 +27,22 @@ func TestCostCenter(t *testing.T) {
 	}
 	srv := httptest.NewTLSServer(r)
 	t.Cleanup(srv.Close)
-	for object, want := range map[string]string{
-		`{"metadata":{"name":"s"},"spec":{"type":"LoadBalancer"}}`:                               "a load balancer needs the label cost-center",
-		`{"metadata":{"name":"s","labels":{"cost-center":"42"}},"spec":{"type":"LoadBalancer"}}`: "",
-		`{"metadata":{"name":"s"},"spec":{"type":"ClusterIP"}}`:                                  "",
+	for object, want := range map[string]metav1.Status{
+		`{"metadata":{"name":"s"},"spec":{"type":"LoadBalancer"}}`:                               {Code: 403, Message: "a load balancer needs the label cost-center"},
+		`{"metadata":{"name":"s","labels":{"cost-center":"42"}},"spec":{"type":"LoadBalancer"}}`: {},
+		`{"metadata":{"name":"s"},"spec":{"type":"ClusterIP"}}`:                                  {},
+		`{"metadata":{"name":"s"},"spec":{"type":["LoadBalancer"]}}`: {
+			Code: 400, Reason: metav1.StatusReasonBadRequest, Message: "json: cannot unmarshal array into Go struct field ServiceSpec.spec.type of type v1.ServiceType",
+		},
 	} {
 		review := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","operation":"CREATE",` +
 			`"resource":{"version":"v1","resource":"services"},"kind":{"version":"v1","kind":"Service"},"object":` + object + `}}`
 		resp := send(t, srv, review)
-		if resp.Allowed != (want == "") || resp.UID != "u1" {
-			t.Errorf("%s: got allowed %v for UID %q, want %v for u1", object, resp.Allowed, resp.UID, want == "")
+		if allowed := want.Code == 0; resp.Allowed != allowed || resp.UID != "u1" {
+			t.Errorf("%s: got allowed %v for UID %q, want %v for u1", object, resp.Allowed, resp.UID, allowed)
 		}
-		if !resp.Allowed && resp.Result.Message != want {
-			t.Errorf("%s: got %q, want %q", object, resp.Result.Message, want)
+		if got := resp.Result; !resp.Allowed && (got.Code != want.Code || got.Reason != want.Reason || got.Message != want.Message) {
+			t.Errorf("%s: got %+v, want %+v", object, got, want)
 		}
 	}
 }
