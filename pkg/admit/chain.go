@@ -62,12 +62,13 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 				d.Warn(p.Name, w)
 			}
 		}
-		rules := p.rules(h)
-		for _, r := range rules {
+		// The rules of a handler may come from a configuration, where kube-apiserver accepts a group that cannot exist.
+		for _, r := range p.Rules {
 			if err := r.check(); err != nil {
 				return s, &PluginError{Plugin: p.Name, Err: err}
 			}
 		}
+		rules := p.rules(h)
 		s := step{plugin: p, logged: func() []any { return []any{"plugin", p.Name} }, denials: sparselog.New(denialLines), namespace: d.Namespace}
 		mutating = s.addTo(mutating, h.Mutate, rulesIn(rules, Mutating))
 		validating = s.addTo(validating, h.Validate, rulesIn(rules, Validating))

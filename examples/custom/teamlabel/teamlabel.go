@@ -33,7 +33,8 @@ var Plugin = &admit.Plugin{
 		}
 		// The API server calls for validation only if the Service lacks the label. A mutating rule on CREATE has
 		// no such condition, because a later webhook may remove the label.
-		missing := "!(" + admit.CELString(p.Label) + " in " + admit.CELValue("object.metadata.labels", "{}") + ")"
+		labels, key := admit.CELValue("object.metadata.labels", "{}"), admit.CELString(p.Label)
+		missing := fmt.Sprintf("!(%[2]s in %[1]s) || %[1]s[%[2]s] == ''", labels, key)
 		h := admit.Handler{Validate: admit.Typed(p.validate), Rules: []admit.Rule{admit.On("services", "CREATE", "UPDATE").In(admit.Validating).If(missing)}}
 		if d.Features.Enabled(inherit) {
 			h.Mutate, h.Rules = admit.Typed(p.mutate), append(h.Rules, admit.On("services", "CREATE").In(admit.Mutating))
