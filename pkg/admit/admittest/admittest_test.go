@@ -80,6 +80,7 @@ func obedient() *admit.Plugin {
 						return fmt.Errorf("mapping: %w", err)
 					}
 					r.Warn("%s, %s", mapping.Resource.Resource, mapping.Scope.Name())
+					r.Audit("version", mapping.Resource.Version)
 				}
 				if a["may"] != "" {
 					got, err := d.Authorize(ctx, authorization.ReviewFor(r.UserInfo, &authorizationv1.ResourceAttributes{Verb: "use", Resource: a["may"], Name: "it"}))
@@ -175,10 +176,11 @@ func TestCheck(t *testing.T) {
 		"a plural that is defined":    {cluster(gateways("Namespaced"), object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['1 listed, 1 cached']}", ""},
 		"a kind of k8s.io/api":        {"cluster: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop}}]\n" + create("list: /configmaps") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
 		"a list that fails":           {"errors: [{verb: list, resource: widgets, message: full, code: 507}]\n" + create("list: acme.example.com/widgets") + "want: {failure: 500, message: 'listing: full'}", ""},
-		"a kind that is mapped":       {cluster(object("Widget", "a")) + create("map: Widget.acme.example.com") + "want: {allowed: true, warnings: ['widgets, namespace']}", ""},
-		"a kind without namespace":    {"cluster: [{apiVersion: acme.example.com/v1, kind: Widget, metadata: {name: a}}]\n" + create("map: Widget.acme.example.com") + "want: {allowed: true, warnings: ['widgets, root']}", ""},
-		"a definition is mapped":      {cluster(gateways("Cluster")) + create("map: Gateway.acme.example.com") + "want: {allowed: true, warnings: ['gateways, root']}", ""},
-		"mapped beside a definition":  {cluster(gateways("Cluster")) + create("map: Deployment.apps") + "want: {allowed: true, warnings: ['deployments, namespace']}", ""},
+		"a kind that is mapped":       {cluster(object("Widget", "a")) + create("map: Widget.acme.example.com") + "want: {allowed: true, warnings: ['widgets, namespace'], audit: {version: v1}}", ""},
+		"a kind without namespace":    {"cluster: [{apiVersion: acme.example.com/v1, kind: Widget, metadata: {name: a}}]\n" + create("map: Widget.acme.example.com") + "want: {allowed: true, warnings: ['widgets, root'], audit: {version: v1}}", ""},
+		"a definition is mapped":      {cluster(gateways("Cluster")) + create("map: Gateway.acme.example.com") + "want: {allowed: true, warnings: ['gateways, root'], audit: {version: v1}}", ""},
+		"a version is preferred":      {cluster(strings.Replace(gateways("Cluster"), "[{name: v1}]", "[{name: v1alpha1}, {name: v1beta2}, {name: v1}, {name: v1beta1}]", 1)) + create("map: Gateway.acme.example.com") + "want: {allowed: true, warnings: ['gateways, root'], audit: {version: v1}}", ""},
+		"mapped beside a definition":  {cluster(gateways("Cluster")) + create("map: Deployment.apps") + "want: {allowed: true, warnings: ['deployments, namespace'], audit: {version: v1}}", ""},
 		"a kind that is not there":    {create("map: Widget.acme.example.com") + "want: {failure: 500}", ""},
 		"a call that fails":           {"errors: [{verb: create, resource: namespaces, message: full, code: 507}]\n" + create("create: new") + "want: {failure: 500, message: 'creating: full'}", ""},
 		"may":                         {"authorize: [{verb: use, resource: things, name: it}]\n" + create("may: things") + "want: {allowed: true}", ""},

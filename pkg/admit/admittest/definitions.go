@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 var definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
@@ -96,11 +98,15 @@ func (d definitions) mapper(cluster []object) meta.RESTMapper {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		custom[kind] = meta.RESTMapping{Resource: resource, Scope: scopeOf(o.untyped.GetNamespace() != "")}
 	}
-	// Without its versions in this list, a mapper finds a kind only if it is asked for a version.
+	// A mapper that is not asked for a version takes the first one of these that the kind has. An API server prefers them in
+	// the same order.
 	versions := make([]schema.GroupVersion, 0, len(custom))
 	for kind := range custom {
 		versions = append(versions, kind.GroupVersion())
 	}
+	slices.SortFunc(versions, func(a, b schema.GroupVersion) int {
+		return -version.CompareKubeAwareVersionStrings(a.Version, b.Version)
+	})
 	m := meta.NewDefaultRESTMapper(versions)
 	for kind, to := range custom {
 		m.AddSpecific(kind, to.Resource, to.Resource, to.Scope)
