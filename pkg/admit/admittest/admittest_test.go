@@ -171,6 +171,7 @@ func TestCheck(t *testing.T) {
 		"a resource without objects":  {create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
 		"a kind of its own":           {cluster(object("Widget", "a"), object("Widget", "b")) + create("list: acme.example.com/widgets") + "want: {allowed: true, warnings: ['2 listed, 0 cached']}", ""},
 		"one of a kind, by its label": {cluster(object("Widget", "a, labels: {x: z}"), object("Widget", "b")) + create("list: acme.example.com/widgets, selector: x=z") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
+		"of another namespace":        {cluster(strings.Replace(object("Widget", "a"), "shop", "other", 1)) + create("list: acme.example.com/widgets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
 		"another kind of the group":   {cluster(object("Widget", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
 		"a plural that is guessed":    {cluster(object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
 		"a plural that is defined":    {cluster(gateways("Namespaced"), object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['1 listed, 1 cached']}", ""},

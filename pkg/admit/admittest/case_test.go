@@ -38,6 +38,9 @@ func TestParse(t *testing.T) {
 		"a reason of another code":     {"# Why.\n" + create("") + allowed + "parity: {reason: Invalid}\n", "parity.reason goes with parity.code"},
 		"a version without a name":     {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "name: v1", "served: true", 1)) + create("") + allowed, "cluster[0]: a version of spec.versions has no name"},
 		"no plural":                    {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "plural", "singular", 1)) + create("") + allowed, "spec.names.plural"},
+		"no versions":                  {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "[{name: v1}]", "[]", 1)) + create("") + allowed, "spec.versions"},
+		"no group":                     {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "group: ", "grope: ", 1)) + create("") + allowed, "spec.group"},
+		"no kind":                      {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "{kind: ", "{kin: ", 1)) + create("") + allowed, "spec.names.kind"},
 		"an unknown scope":             {"# Why.\n" + cluster(gateways("Namespace")) + create("") + allowed, `spec.scope "Namespace"`},
 		"a case that says all it must": {"# Why.\n" + create("") + allowed, ""},
 	} {

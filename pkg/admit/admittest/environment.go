@@ -158,11 +158,7 @@ func (e *Environment) add(o object) error {
 	if err := e.Dynamic.Tracker().Create(mapping.Resource, o.untyped, o.untyped.GetNamespace()); err != nil {
 		return fmt.Errorf("adding the object: %w", err)
 	}
-	var full runtime.Object = o.untyped
-	if o.typed != nil {
-		full = o.typed
-	}
-	part, err := metadataOf(full)
+	part, err := metadataOf(o.untyped)
 	if err != nil {
 		return err
 	}
