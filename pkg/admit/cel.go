@@ -12,7 +12,7 @@ import (
 func CELList(path string) string { return CELValue(path, "[]") }
 
 // CELValue is CELList for any value at a path such as object.spec.nodeName, which
-// is the CEL given for otherwise where anything on the way is absent or null.
+// is the CEL given for otherwise where anything on the way is absent or null. Neither may come from a configuration.
 func CELValue(path, otherwise string) string {
 	root, rest, _ := strings.Cut(path, ".")
 	guards := []string{root + " != null"}

@@ -62,7 +62,8 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 				d.Warn(p.Name, w)
 			}
 		}
-		// The rules of a handler may come from a configuration, where kube-apiserver accepts a group that cannot exist.
+		// The rules of a handler are not checked: ResourceQuota's configuration may name a group such as apps/v1, which
+		// kube-apiserver accepts.
 		for _, r := range p.Rules {
 			if err := r.check(); err != nil {
 				return s, &PluginError{Plugin: p.Name, Err: err}

@@ -86,12 +86,22 @@ func (r Rule) InOwnNamespace() Rule {
 	return r
 }
 
-// check returns an error for a rule that would never match.
+// check returns an error for a rule that would never match, or that the API server would refuse.
 func (r Rule) check() error {
 	if group, version, both := strings.Cut(r.Group, "/"); both {
 		return fmt.Errorf("the rule for %s has the API group %q, want Of(%q, %q)", strings.Join(r.Resources, ", "), r.Group, group, version)
 	}
+	for _, op := range r.Operations {
+		if !slices.Contains(operations(), op) {
+			return fmt.Errorf("the rule for %s has the operation %q, want one of %v", strings.Join(r.Resources, ", "), op, operations())
+		}
+	}
 	return nil
+}
+
+// operations returns all operations, in the order of webhook rules.
+func operations() []admissionv1.Operation {
+	return []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
 }
 
 func (r Rule) holds(p Phase) bool { return r.Phase == Both || r.Phase == p }

@@ -75,12 +75,17 @@ func TestRuleOf(t *testing.T) {
 	}
 }
 
-// TestRuleThatNeverMatches covers a group and a version in place of a group. The API server accepts such a rule.
+// TestRuleThatNeverMatches covers mistakes with which a plugin would never be called: the API server accepts the group, and
+// refuses all webhooks of the family for the operation.
 func TestRuleThatNeverMatches(t *testing.T) {
-	var r recorder
-	family := admit.Family{Name: "test", Plugins: []*admit.Plugin{r.plugin("P", nil, admit.On("deployments", create).Of("apps/v1"))}}
-	_, err := family.Service(admit.Deps{}, map[string][]byte{"P": nil})
-	if want := `plugin P: the rule for deployments has the API group "apps/v1", want Of("apps", "v1")`; err == nil || err.Error() != want {
-		t.Errorf("Got error %v, want %s", err, want)
+	for want, rule := range map[string]admit.Rule{
+		`plugin P: the rule for deployments has the API group "apps/v1", want Of("apps", "v1")`:              admit.On("deployments", create).Of("apps/v1"),
+		`plugin P: the rule for pods has the operation "create", want one of [CREATE UPDATE DELETE CONNECT]`: admit.On("pods", "create"),
+	} {
+		var r recorder
+		family := admit.Family{Name: "test", Plugins: []*admit.Plugin{r.plugin("P", nil, rule)}}
+		if _, err := family.Service(admit.Deps{}, map[string][]byte{"P": nil}); err == nil || err.Error() != want {
+			t.Errorf("Got error %v, want %s", err, want)
+		}
 	}
 }

@@ -148,9 +148,8 @@ func atoms(rules []Rule) map[atom][]admissionv1.Operation {
 			out[a] = append(out[a], r.Operations...)
 		}
 	}
-	order := []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
 	for a, ops := range out {
-		out[a] = slices.DeleteFunc(slices.Clone(order), func(op admissionv1.Operation) bool { return !slices.Contains(ops, op) })
+		out[a] = slices.DeleteFunc(operations(), func(op admissionv1.Operation) bool { return !slices.Contains(ops, op) })
 	}
 	return out
 }

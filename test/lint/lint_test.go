@@ -25,23 +25,19 @@ const module = "github.com/postern-dev/postern"
 
 var linter = flag.String("linter", "", "the absolute `path` of golangci-lint")
 
-// planted has the folders of the planted files, each with the rules that hold there.
+// planted has the folders of the planted files, each with the rules that hold there. Those of the plugins are added.
 var planted = map[string][]string{
-	"cmd/postern/app":                      {"product"},
-	"internal/conditions":                  nil,
-	"internal/edges":                       {"product", "internal"},
-	"internal/patch":                       {"product", "internal", "patch"},
-	"pkg/admissions/pods/initialresources": {"product", "plugins"},
+	"cmd/postern/app":     {"product"},
+	"internal/conditions": nil,
+	"internal/edges":      {"product", "internal"},
+	"internal/patch":      {"product", "internal", "patch"},
 	"pkg/admissions/pods/initialresources/internal/usage": {"product", "internal"},
-	"pkg/admissions/pods/limitranger":                     {"product", "plugins"},
-	"pkg/admissions/pods/podsecuritypolicy":               {"product", "plugins"},
-	"pkg/admissions/quota/resourcequota":                  {"product", "plugins"},
-	"pkg/admit":                                           {"product", "admit"},
-	"pkg/admit/admittest":                                 nil,
-	"pkg/certs":                                           {"product", "certs"},
-	"pkg/registration":                                    {"product", "registration"},
-	"pkg/router":                                          {"product", "router"},
-	"test/gate":                                           nil,
+	"pkg/admit":           {"product", "admit"},
+	"pkg/admit/admittest": nil,
+	"pkg/certs":           {"product", "certs"},
+	"pkg/registration":    {"product", "registration"},
+	"pkg/router":          {"product", "router"},
+	"test/gate":           nil,
 }
 
 // refused has imports that the linter must refuse whatever the rules say.
@@ -82,6 +78,17 @@ func TestRules(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
+	}
+	plugins, err := filepath.Glob(filepath.Join(root, "pkg/admissions/*/*/README.md"))
+	if err != nil || len(plugins) < 40 {
+		t.Fatalf("Got %d plugins and error %v, want all", len(plugins), err)
+	}
+	for _, readme := range plugins {
+		folder, err := filepath.Rel(root, filepath.Dir(readme))
+		if err != nil {
+			t.Fatal(err)
+		}
+		planted[filepath.ToSlash(folder)] = []string{"product", "plugins"}
 	}
 	config := filepath.Join(root, ".golangci.yml")
 	rules := readRules(t, config)
@@ -171,9 +178,9 @@ func visible(folder string, packages []string) []string {
 	})
 }
 
-// plant writes a module with the path of this one, empty packages, and the planted files. Those of pkg/certs are in
-// pkg/certs/planted/pkg/certs: the rules of pkg/certs match this folder, what is internal to pkg/certs is visible there, and
-// no package imports it, so there are no cycles.
+// plant writes a module with the path of this one, empty packages, and the planted files. The files for pkg/certs are in
+// pkg/certs/planted/pkg/certs. The rules of pkg/certs match this folder, and the packages internal to pkg/certs are visible
+// there. No package imports it, so there are no cycles.
 func plant(t *testing.T, packages []string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -32,6 +32,15 @@ func documents(t *testing.T) []string {
 	return files
 }
 
+func content(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 var (
 	codeBlock = regexp.MustCompile("(?ms)^ *```[a-z]*\n(.*?)^ *```")
 	codeSpan  = regexp.MustCompile("`([^`]+)`")
@@ -41,11 +50,7 @@ var (
 // snippets returns the code of a document, with the lines of a command joined and without comments.
 func snippets(t *testing.T, file string) []snippet {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
+	text := content(t, file)
 	var all []snippet
 	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
 		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
@@ -114,10 +119,7 @@ func usageOf(t *testing.T, command ...string) usage {
 
 // TestDocumentsNameWhatExists checks every make target, every command and every flag in the code of the documents.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join("..", "..", "..", "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := content(t, filepath.Join("..", "..", "..", "Makefile"))
 	root := usageOf(t)
 	known := map[string]usage{"": root}
 	flags := slices.Clone(root.flags)
@@ -133,7 +135,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		for _, s := range snippets(t, file) {
 			if m := makeCommand.FindStringSubmatch(s.text); m != nil {
 				seen["make"]++
-				if !regexp.MustCompile(`(?m)^` + m[1] + `:`).Match(makefile) {
+				if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
 					t.Errorf("%s: %q: the Makefile has no target %s", s.file, s.text, m[1])
 				}
 			}
@@ -198,17 +200,27 @@ func TestSnippets(t *testing.T) {
 // TestChangelogBeginsWithTheVersion checks that the newest version in the changelog is that of the file VERSION.
 func TestChangelogBeginsWithTheVersion(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
-	version, err := os.ReadFile(filepath.Join(root, "VERSION"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	changelog, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, newest, _ := strings.Cut(string(changelog), "\n## ")
+	_, newest, _ := strings.Cut(content(t, filepath.Join(root, "CHANGELOG.md")), "\n## ")
 	newest, _, _ = strings.Cut(newest, "\n")
-	if want := strings.TrimSpace(string(version)); newest != want {
+	if want := strings.TrimSpace(content(t, filepath.Join(root, "VERSION"))); newest != want {
 		t.Errorf("The changelog begins with %q, want %q", newest, want)
+	}
+}
+
+// TestExtendingQuotesTheExample compares what docs/extending.md quotes of examples/custom with the files.
+func TestExtendingQuotesTheExample(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	document := content(t, filepath.Join(root, "docs", "extending.md"))
+	for file, from := range map[string]string{
+		"main.go":                       "func main()",
+		"ownerlabel/ownerlabel.go":      "// Package",
+		"ownerlabel/ownerlabel_test.go": "func Test(",
+		"ownerlabel/testdata/create-deployment-without-owner-is-denied.yaml": "#",
+	} {
+		text := content(t, filepath.Join(root, "examples", "custom", filepath.FromSlash(file)))
+		_, quoted, found := strings.Cut(text, from)
+		if !found || !strings.Contains(document, "\n"+from+quoted+"```\n") {
+			t.Errorf("docs/extending.md does not quote %s as it is, from %q", file, from)
+		}
 	}
 }

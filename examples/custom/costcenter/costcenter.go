@@ -38,7 +38,7 @@ func Service(admit.Deps) (router.AdmissionService, error) {
 func validate(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	var svc corev1.Service
 	if err := json.Unmarshal(r.Object.Raw, &svc); err != nil {
-		// The author of the object chose it: a code of 500 or more would leave the decision to the failure policy.
+		// The user chose the object. A code of 500 or more would leave the decision to the failure policy.
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: err.Error()}}
 	}
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Labels["cost-center"] == "" {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/internal/authorization"
@@ -24,8 +25,10 @@ func obedient() *admit.Plugin {
 	return &admit.Plugin{
 		Configurable: true,
 		Name:         "Obedient",
-		Rules:        []admit.Rule{admit.On("pods", admissionv1.Create, admissionv1.Update, admissionv1.Delete)},
-		Features:     map[featuregate.Feature]featuregate.FeatureSpec{"Stern": {Default: false, PreRelease: featuregate.Alpha}},
+		Rules: []admit.Rule{
+			admit.On("pods", admissionv1.Create, admissionv1.Update), admit.On("pods", admissionv1.Delete).If("!('pass' in " + admit.CELValue("oldObject.metadata.annotations", "{}") + ")"),
+		},
+		Features: map[featuregate.Feature]featuregate.FeatureSpec{"Stern": {Default: false, PreRelease: featuregate.Alpha}},
 		New: func(d admit.Deps, config []byte) (admit.Handler, error) {
 			if string(config) == "bad" {
 				return admit.Handler{}, errors.New("bad is bad")
@@ -42,6 +45,12 @@ func obedient() *admit.Plugin {
 						return fmt.Errorf("creating: %w", err)
 					}
 				}
+				if group, resource, ok := strings.Cut(pod.Annotations["touch"], "/"); ok {
+					part := d.Metadata.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace("shop")
+					if _, err := part.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"z"}}}`), metav1.PatchOptions{}); err != nil {
+						return fmt.Errorf("patching: %w", err)
+					}
+				}
 				switch pod.Annotations["label"] {
 				case "once":
 					metav1.SetMetaDataLabel(&pod.ObjectMeta, "seen", "true")
@@ -54,6 +63,9 @@ func obedient() *admit.Plugin {
 			}
 			validate := func(ctx context.Context, r *admit.Request, pod, old *corev1.Pod) error {
 				if pod == nil {
+					if _, pass := old.Annotations["pass"]; pass {
+						return nil
+					}
 					return admit.Forbidden(r, errors.New("kept: "+old.Name))
 				}
 				a := pod.Annotations
@@ -68,7 +80,7 @@ func obedient() *admit.Plugin {
 				}
 				if a["list"] != "" {
 					group, resource, _ := strings.Cut(a["list"], "/")
-					list, err := d.Dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace("shop").List(ctx, metav1.ListOptions{LabelSelector: a["selector"]})
+					list, err := d.Dynamic.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace("shop").List(ctx, metav1.ListOptions{LabelSelector: a["selector"], FieldSelector: a["fields"]})
 					if err != nil {
 						return fmt.Errorf("listing: %w", err)
 					}
@@ -136,6 +148,8 @@ func TestCheck(t *testing.T) {
 	for name, tc := range map[string]struct{ yaml, wrong string }{
 		"allowed":                     {create("") + "want: {allowed: true}", ""},
 		"allowed, not denied":         {create("") + "want: {allowed: false, message: nope}", "Got allowed true"},
+		"no rule matches":             {"request: {operation: CREATE, object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}}\n" + "want: {allowed: false, message: nope}", "Got allowed true (the API server does not call: no rule of the plugin matches CREATE of apps/v1 deployments), want false"},
+		"no condition is true":        {"request: {operation: DELETE, oldObject: " + pod("pass: x") + "}\n" + "want: {allowed: false, message: nope}", "Got allowed true (the API server does not call: the condition of the rule is false), want false"},
 		"denied":                      {create("deny: x") + `want: {allowed: false, message: 'pods "web" is forbidden: denied by alice'}`, ""},
 		"denied, not allowed":         {create("deny: x") + "want: {allowed: true}", "Got allowed false"},
 		"denied with another message": {create("deny: x") + "want: {allowed: false, message: nope}", "Got message"},
@@ -173,7 +187,12 @@ func TestCheck(t *testing.T) {
 		"one of a kind, by its label": {cluster(object("Widget", "a, labels: {x: z}"), object("Widget", "b")) + create("list: acme.example.com/widgets, selector: x=z") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
 		"of another namespace":        {cluster(strings.Replace(object("Widget", "a"), "shop", "other", 1)) + create("list: acme.example.com/widgets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
 		"another kind of the group":   {cluster(object("Widget", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
-		"a plural that is guessed":    {cluster(object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"by its name":                 {cluster(object("Widget", "a"), object("Widget", "b")) + create("list: acme.example.com/widgets, fields: metadata.name=b") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
+		"by another field":            {cluster(object("Widget", "a")) + create("list: acme.example.com/widgets, fields: spec.x=b") + "want: {failure: 500, message: 'listing: field label not supported: spec.x'}", ""},
+		"by no field":                 {create("list: acme.example.com/widgets, fields: spec.x") + "want: {failure: 500, message: \"listing: invalid selector: 'spec.x'; can't understand 'spec.x'\"}", ""},
+		"by no label":                 {create("list: acme.example.com/widgets, selector: '(('") + "want: {failure: 500, message: \"listing: found '(', expected: !, identifier, or 'end of string'\"}", ""},
+		"in a version of its own":     {cluster(strings.Replace(gateways("Namespaced"), "[{name: v1}]", "[{name: v1}, {name: v2}, {name: v0, served: false}]", 1), strings.Replace(object("Gateway", "a"), "/v1", "/v2", 1)) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['1 listed, 1 cached']}", ""},
+		"labelled by its metadata":    {cluster(object("Widget", "a")) + create("touch: acme.example.com/widgets") + "want: {allowed: true, writes: [{verb: patch, resource: widgets, namespace: shop, name: a}]}", ""},
 		"a plural that is defined":    {cluster(gateways("Namespaced"), object("Gateway", "a")) + create("list: acme.example.com/gateways") + "want: {allowed: true, warnings: ['1 listed, 1 cached']}", ""},
 		"a kind of k8s.io/api":        {"cluster: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop}}]\n" + create("list: /configmaps") + "want: {allowed: true, warnings: ['1 listed, 0 cached']}", ""},
 		"a list that fails":           {"errors: [{verb: list, resource: widgets, message: full, code: 507}]\n" + create("list: acme.example.com/widgets") + "want: {failure: 500, message: 'listing: full'}", ""},

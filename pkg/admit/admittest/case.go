@@ -37,7 +37,7 @@ type Case struct {
 	Flags map[string]string `json:"flags"`
 	// Cluster holds the objects that exist. The kind of an object that k8s.io/api does not have is served too: its resource is
 	// guessed (Widget: widgets), unless a CustomResourceDefinition in the cluster names it. A list of any other resource is
-	// empty.
+	// empty. The clients are client-go's fakes: they do not see each other's writes, and have no server-side apply.
 	Cluster []json.RawMessage `json:"cluster"`
 	// Authorize lists access reviews and their answers. The default answer of a
 	// listed review is yes. All other reviews are answered no.

@@ -41,6 +41,14 @@ func TestParse(t *testing.T) {
 		"no versions":                  {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "[{name: v1}]", "[]", 1)) + create("") + allowed, "spec.versions"},
 		"no group":                     {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "group: ", "grope: ", 1)) + create("") + allowed, "spec.group"},
 		"no kind":                      {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "{kind: ", "{kin: ", 1)) + create("") + allowed, "spec.names.kind"},
+		"no served version":            {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "name: v1", "name: v1, served: false", 1)) + create("") + allowed, "no version of spec.versions is served"},
+		"a definition's other name":    {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "name: gateways", "name: gateway", 1)) + create("") + allowed, `metadata.name "gateway.acme.example.com" is not gateways.acme.example.com`},
+		"an old definition":            {"# Why.\n" + cluster(strings.Replace(gateways("Cluster"), "k8s.io/v1", "k8s.io/v1beta1", 1)) + create("") + allowed, "has the apiVersion apiextensions.k8s.io/v1"},
+		"two definitions":              {"# Why.\n" + cluster(gateways("Cluster"), gateways("Cluster")) + create("") + allowed, "cluster[1]: a second CustomResourceDefinition of Gateway.acme.example.com"},
+		"a group of k8s.io/api":        {"# Why.\n" + cluster(strings.ReplaceAll(gateways("Cluster"), "acme.example.com", "apps")) + create("") + allowed, `spec.group "apps" is a group of k8s.io/api`},
+		"an unknown plural":            {"# Why.\nrequest: {operation: CREATE, object: " + object("Gateway", "x") + "}\n" + allowed, "request 1: the plural of Gateway cannot be guessed"},
+		"a plural that is told":        {"# Why.\nrequest: {operation: CREATE, resource: gateways, object: " + object("Gateway", "x") + "}\n" + allowed, ""},
+		"a version that is not served": {"# Why.\n" + cluster(gateways("Namespaced")) + "request: {operation: CREATE, object: " + strings.Replace(object("Gateway", "x"), "/v1", "/v2", 1) + "}\n" + allowed, "request 1: the object is of the version v2"},
 		"an unknown scope":             {"# Why.\n" + cluster(gateways("Namespace")) + create("") + allowed, `spec.scope "Namespace"`},
 		"a case that says all it must": {"# Why.\n" + create("") + allowed, ""},
 	} {
@@ -65,8 +73,12 @@ func TestClusterIsStrict(t *testing.T) {
 		"a custom kind":                        {"{apiVersion: policy.postern.dev/v1, kind: PodSecurityPolicy, metadata: {name: x}}", ""},
 		"a definition":                         {gateways("Cluster"), ""},
 		"a defined kind without its namespace": {gateways("Namespaced") + ", {apiVersion: acme.example.com/v1, kind: Gateway, metadata: {name: x}}", "no metadata.namespace"},
+		"a defined kind with a namespace":      {gateways("Cluster") + ", {apiVersion: acme.example.com/v1, kind: Gateway, metadata: {name: x, namespace: shop}}", "the scope Cluster"},
+		"a kind without a plural":              {"{apiVersion: acme.example.com/v1, kind: Mesh, metadata: {name: x}}", "cluster[0]: the plural of Mesh cannot be guessed: add its CustomResourceDefinition"},
+		"a kind of another group":              {"{apiVersion: v1, kind: Deployment, metadata: {name: x, namespace: shop}}", "v1 has no kind Deployment"},
+		"a list":                               {"{apiVersion: acme.example.com/v1, kind: WidgetList, metadata: {name: x}, items: []}", "want one object"},
 		"a defined kind without a namespace":   {gateways("Cluster") + ", {apiVersion: acme.example.com/v1, kind: Gateway, metadata: {name: x}}", ""},
-		"a version that is not defined":        {gateways("Cluster") + ", {apiVersion: acme.example.com/v2, kind: Gateway, metadata: {name: x}}", `cluster[1]: no matches for kind "Gateway" in version "acme.example.com/v2"`},
+		"a version that is not defined":        {gateways("Cluster") + ", {apiVersion: acme.example.com/v2, kind: Gateway, metadata: {name: x}}", "cluster[1]: Gateway x is of the version v2, which its CustomResourceDefinition does not serve"},
 		"a proper one":                         {"{apiVersion: v1, kind: Namespace, metadata: {name: x}}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

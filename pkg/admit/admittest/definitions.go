@@ -4,44 +4,83 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/restmapper"
 )
 
 var definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
 // definition is a CustomResourceDefinition, as far as it says how a kind is served.
 type definition struct {
-	Spec struct {
-		Group string `json:"group"`
-		Names struct {
-			Kind   string `json:"kind"`
-			Plural string `json:"plural"`
-		} `json:"names"`
-		Scope    string `json:"scope"`
-		Versions []struct {
-			Name string `json:"name"`
-		} `json:"versions"`
-	} `json:"spec"`
+	head
+	Spec definitionSpec `json:"spec"`
+}
+
+type definitionSpec struct {
+	Group    string              `json:"group"`
+	Names    definitionNames     `json:"names"`
+	Scope    string              `json:"scope"`
+	Versions []definitionVersion `json:"versions"`
+}
+
+type definitionNames struct {
+	Kind     string `json:"kind"`
+	Plural   string `json:"plural"`
+	Singular string `json:"singular"`
+}
+
+// definitionVersion is a version, which is served unless Served is false.
+type definitionVersion struct {
+	Name   string `json:"name"`
+	Served *bool  `json:"served"`
+}
+
+func (d *definition) kind() schema.GroupKind {
+	return schema.GroupKind{Group: d.Spec.Group, Kind: d.Spec.Names.Kind}
 }
 
 func (d *definition) namespaced() bool { return d.Spec.Scope == "Namespaced" }
 
-func (d *definition) check() error {
-	s := d.Spec
-	if s.Group == "" || s.Names.Kind == "" || s.Names.Plural == "" || len(s.Versions) == 0 {
-		return errors.New("a CustomResourceDefinition has spec.group, spec.names.kind, spec.names.plural and spec.versions")
-	}
-	for _, v := range s.Versions {
-		if v.Name == "" {
-			return errors.New("a version of spec.versions has no name")
+// served returns the versions in which objects are served, the preferred one first.
+func (d *definition) served() []string {
+	var out []string
+	for _, v := range d.Spec.Versions {
+		if v.Served == nil || *v.Served {
+			out = append(out, v.Name)
 		}
 	}
-	if s.Scope != "Cluster" && s.Scope != "Namespaced" {
+	slices.SortFunc(out, preferred)
+	return out
+}
+
+// preferred orders versions as an API server does.
+func preferred(a, b string) int { return -version.CompareKubeAwareVersionStrings(a, b) }
+
+func (d *definition) check() error {
+	s := d.Spec
+	switch {
+	case d.GroupVersionKind().Version != "v1":
+		return errors.New("a CustomResourceDefinition has the apiVersion apiextensions.k8s.io/v1")
+	case s.Group == "" || s.Names.Kind == "" || s.Names.Plural == "":
+		return errors.New("a CustomResourceDefinition has spec.group, spec.names.kind and spec.names.plural")
+	case d.Metadata.Name != s.Names.Plural+"."+s.Group:
+		return fmt.Errorf("metadata.name %q is not %s.%s, the plural and the group", d.Metadata.Name, s.Names.Plural, s.Group)
+	case scheme.Scheme.IsGroupRegistered(s.Group):
+		return fmt.Errorf("spec.group %q is a group of k8s.io/api", s.Group)
+	case s.Scope != "Cluster" && s.Scope != "Namespaced":
 		return fmt.Errorf("spec.scope %q is neither Cluster nor Namespaced", s.Scope)
+	case slices.ContainsFunc(s.Versions, func(v definitionVersion) bool { return v.Name == "" }):
+		return errors.New("a version of spec.versions has no name")
+	case len(d.served()) == 0:
+		return errors.New("no version of spec.versions is served")
 	}
 	return nil
 }
@@ -53,63 +92,117 @@ type definitions map[schema.GroupKind]*definition
 func (c *Case) definitions() (definitions, error) {
 	out := definitions{}
 	for i, raw := range c.Cluster {
-		var h head
-		if err := json.Unmarshal(raw, &h); err != nil {
+		d := &definition{}
+		if err := json.Unmarshal(raw, &d.head); err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
-		if h.GroupVersionKind().GroupKind() != definitionKind {
+		if d.GroupVersionKind().GroupKind() != definitionKind {
 			continue
 		}
-		d := &definition{}
 		if err := json.Unmarshal(raw, d); err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
 		if err := d.check(); err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
-		out[schema.GroupKind{Group: d.Spec.Group, Kind: d.Spec.Names.Kind}] = d
+		if out[d.kind()] != nil {
+			return nil, fmt.Errorf("cluster[%d]: a second CustomResourceDefinition of %s", i, d.kind())
+		}
+		out[d.kind()] = d
 	}
 	return out, nil
 }
 
-// namespaced reports whether a kind is known to be namespaced.
-func (d definitions) namespaced(kind schema.GroupKind) bool {
-	if defined := d[kind]; defined != nil {
-		return defined.namespaced()
+// check returns an error for a kind or a namespace that an API server with these definitions does not accept.
+func (d definitions) check(kind schema.GroupVersionKind, namespace string) error {
+	defined := d[kind.GroupKind()]
+	switch {
+	case defined == nil && namespaced(kind.GroupKind()) && namespace == "":
+		return errors.New("has no metadata.namespace")
+	case defined == nil:
+		return nil
+	case !slices.Contains(defined.served(), kind.Version):
+		return fmt.Errorf("is of the version %s, which its CustomResourceDefinition does not serve", kind.Version)
+	case defined.namespaced() && namespace == "":
+		return errors.New("has no metadata.namespace")
+	case !defined.namespaced() && namespace != "":
+		return errors.New("has a metadata.namespace, and its CustomResourceDefinition the scope Cluster")
 	}
-	return namespaced(kind)
+	return nil
+}
+
+// doubtful matches the kinds whose plural client-go guesses wrong: gatewaies, meshs, boxs.
+var doubtful = regexp.MustCompile(`(?:[aeiou]y|sh|ch|x|z)$`)
+
+// resource returns the resource of a kind. It is guessed if the kind is not defined. With a wrong guess, a case would find
+// nothing, and pass if it wants nothing.
+func (d definitions) resource(kind schema.GroupVersionKind) (string, error) {
+	if defined := d[kind.GroupKind()]; defined != nil {
+		return defined.Spec.Names.Plural, nil
+	}
+	guess, _ := meta.UnsafeGuessKindToResource(kind)
+	if !scheme.Scheme.Recognizes(kind) && doubtful.MatchString(kind.Kind) {
+		return "", fmt.Errorf("the plural of %s cannot be guessed: add its CustomResourceDefinition to the cluster", kind.Kind)
+	}
+	return guess.Resource, nil
 }
 
 // mapper returns a mapper for the kinds of k8s.io/api, for the defined kinds, and for those of the other objects of the
-// cluster: their resource is guessed from the kind, and they are namespaced if the first of them is in a namespace.
-func (d definitions) mapper(cluster []object) meta.RESTMapper {
-	custom := map[schema.GroupVersionKind]meta.RESTMapping{}
+// cluster, which are namespaced if the first object is in a namespace. As that of the process, it prefers the versions that an
+// API server prefers.
+func (d definitions) mapper(cluster []object) (meta.RESTMapper, error) {
+	groups := map[string]*restmapper.APIGroupResources{}
+	known := map[schema.GroupVersionKind]bool{}
+	add := func(gvk schema.GroupVersionKind, plural, singular string, namespaced bool) {
+		known[gvk] = true
+		g := groups[gvk.Group]
+		if g == nil {
+			g = &restmapper.APIGroupResources{Group: metav1.APIGroup{Name: gvk.Group}, VersionedResources: map[string][]metav1.APIResource{}}
+			groups[gvk.Group] = g
+		}
+		if g.VersionedResources[gvk.Version] == nil {
+			g.Group.Versions = append(g.Group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gvk.GroupVersion().String(), Version: gvk.Version})
+		}
+		g.VersionedResources[gvk.Version] = append(g.VersionedResources[gvk.Version], metav1.APIResource{Name: plural, SingularName: singular, Kind: gvk.Kind, Namespaced: namespaced})
+	}
 	for kind, defined := range d {
-		for _, v := range defined.Spec.Versions {
-			gv := schema.GroupVersion{Group: kind.Group, Version: v.Name}
-			custom[gv.WithKind(kind.Kind)] = meta.RESTMapping{Resource: gv.WithResource(defined.Spec.Names.Plural), Scope: scopeOf(defined.namespaced())}
+		for _, v := range defined.served() {
+			add(kind.WithVersion(v), defined.Spec.Names.Plural, defined.Spec.Names.Singular, defined.namespaced())
 		}
 	}
-	for _, o := range cluster {
+	for i, o := range cluster {
 		kind := o.untyped.GroupVersionKind()
-		if _, known := custom[kind]; known || d[kind.GroupKind()] != nil || o.typed != nil {
+		if known[kind] || o.typed != nil {
 			continue
 		}
-		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		custom[kind] = meta.RESTMapping{Resource: resource, Scope: scopeOf(o.untyped.GetNamespace() != "")}
+		plural, err := d.resource(kind)
+		if err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+		add(kind, plural, "", o.untyped.GetNamespace() != "")
 	}
-	// A mapper that is not asked for a version takes the first one of these that the kind has. An API server prefers them in
-	// the same order.
-	versions := make([]schema.GroupVersion, 0, len(custom))
-	for kind := range custom {
-		versions = append(versions, kind.GroupVersion())
+	var all []*restmapper.APIGroupResources
+	for _, g := range groups {
+		slices.SortFunc(g.Group.Versions, func(a, b metav1.GroupVersionForDiscovery) int { return preferred(a.Version, b.Version) })
+		g.Group.PreferredVersion = g.Group.Versions[0]
+		all = append(all, g)
 	}
-	slices.SortFunc(versions, func(a, b schema.GroupVersion) int {
-		return -version.CompareKubeAwareVersionStrings(a.Version, b.Version)
-	})
-	m := meta.NewDefaultRESTMapper(versions)
-	for kind, to := range custom {
-		m.AddSpecific(kind, to.Resource, to.Resource, to.Scope)
+	return meta.MultiRESTMapper{restmapper.NewDiscoveryRESTMapper(all), restMapper()}, nil
+}
+
+// versions returns the object in all versions in which an API server serves it. Versions of a kind differ only in their name,
+// as with the conversion strategy None.
+func (d definitions) versions(u *unstructured.Unstructured) []*unstructured.Unstructured {
+	gvk := u.GroupVersionKind()
+	defined := d[gvk.GroupKind()]
+	if defined == nil {
+		return []*unstructured.Unstructured{u}
 	}
-	return meta.MultiRESTMapper{m, restMapper()}
+	var out []*unstructured.Unstructured
+	for _, v := range defined.served() {
+		in := u.DeepCopy()
+		in.SetGroupVersionKind(gvk.GroupKind().WithVersion(v))
+		out = append(out, in)
+	}
+	return out
 }

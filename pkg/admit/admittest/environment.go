@@ -63,7 +63,8 @@ type CallError struct {
 // Environment is the cluster that a case describes.
 type Environment struct {
 	// Client, Dynamic and Metadata have the objects of the case. Their calls fail as the case requires. A change of one of them
-	// is not seen by the others, except that a patch of Metadata changes the object of Client, and not its own.
+	// is not seen by the others, except that a patch of Metadata changes the object of Client, or that of Dynamic if
+	// k8s.io/api does not have its kind, and not its own.
 	Client   *fake.Clientset
 	Dynamic  *FakeDynamicClient
 	Metadata *metadatafake.FakeMetadataClient
@@ -98,7 +99,9 @@ func (c *Case) Environment() (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Mapper = defined.mapper(cluster)
+	if e.Mapper, err = defined.mapper(cluster); err != nil {
+		return nil, err
+	}
 	partScheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(partScheme); err != nil {
 		return nil, fmt.Errorf("adding the type of metadata: %w", err)
@@ -107,8 +110,10 @@ func (c *Case) Environment() (*Environment, error) {
 	e.Metadata.PrependReactor("patch", "*", e.patchMetadata)
 	var typed []runtime.Object
 	for i, o := range cluster {
-		if err := e.add(o); err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		for _, u := range defined.versions(o.untyped) {
+			if err := e.add(u); err != nil {
+				return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+			}
 		}
 		if o.typed != nil {
 			typed = append(typed, o.typed)
@@ -138,9 +143,13 @@ func (c *Case) Environment() (*Environment, error) {
 // Close stops the backend. Informers are stopped by whoever started them.
 func (e *Environment) Close() { e.Backend.Close() }
 
-// patchMetadata patches an object of Client.
+// patchMetadata patches an object of Client, or of Dynamic if Client does not have its kind.
 func (e *Environment) patchMetadata(action clienttesting.Action) (bool, runtime.Object, error) {
-	_, obj, err := clienttesting.ObjectReaction(e.Client.Tracker())(action)
+	tracker := e.Client.Tracker()
+	if !scheme.Scheme.IsVersionRegistered(action.GetResource().GroupVersion()) {
+		tracker = e.Dynamic.Tracker()
+	}
+	_, obj, err := clienttesting.ObjectReaction(tracker)(action)
 	if err != nil {
 		return true, nil, err //nolint:wrapcheck // it is the answer of an API server
 	}
@@ -149,16 +158,16 @@ func (e *Environment) patchMetadata(action clienttesting.Action) (bool, runtime.
 }
 
 // add adds an object of the cluster for the clients that know no types.
-func (e *Environment) add(o object) error {
-	kind := o.untyped.GroupVersionKind()
+func (e *Environment) add(u *unstructured.Unstructured) error {
+	kind := u.GroupVersionKind()
 	mapping, err := e.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the kind
 	}
-	if err := e.Dynamic.Tracker().Create(mapping.Resource, o.untyped, o.untyped.GetNamespace()); err != nil {
+	if err := e.Dynamic.Tracker().Create(mapping.Resource, u, u.GetNamespace()); err != nil {
 		return fmt.Errorf("adding the object: %w", err)
 	}
-	part, err := metadataOf(o.untyped)
+	part, err := metadataOf(u)
 	if err != nil {
 		return err
 	}
@@ -203,14 +212,17 @@ func (d definitions) decodeStrictly(raw []byte) (object, error) {
 		return object{}, fmt.Errorf("decoding an object: %w", err)
 	}
 	gvk := u.GroupVersionKind()
-	if gvk.Kind == "" || gvk.Version == "" || u.GetName() == "" {
-		return object{}, errors.New("want an object with apiVersion, kind and metadata.name")
+	if gvk.Kind == "" || gvk.Version == "" || u.GetName() == "" || u.IsList() {
+		return object{}, errors.New("want one object with apiVersion, kind and metadata.name")
 	}
-	if d.namespaced(gvk.GroupKind()) && u.GetNamespace() == "" {
-		return object{}, fmt.Errorf("%s %s has no metadata.namespace", gvk.Kind, u.GetName())
+	if err := d.check(gvk, u.GetNamespace()); err != nil {
+		return object{}, fmt.Errorf("%s %s %w", gvk.Kind, u.GetName(), err)
 	}
 	obj, err := scheme.Scheme.New(gvk)
 	if runtime.IsNotRegisteredError(err) {
+		if scheme.Scheme.IsVersionRegistered(gvk.GroupVersion()) {
+			return object{}, fmt.Errorf("%s has no kind %s", gvk.GroupVersion(), gvk.Kind)
+		}
 		return object{u, nil}, nil
 	}
 	if err != nil {

@@ -72,14 +72,11 @@ func newRESTMapper() meta.RESTMapper {
 	cluster := clusterScoped()
 	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())
 	for gvk := range scheme.Scheme.AllKnownTypes() {
-		m.Add(gvk, scopeOf(!cluster[gvk.GroupKind()]))
+		scope := meta.RESTScopeNamespace
+		if cluster[gvk.GroupKind()] {
+			scope = meta.RESTScopeRoot
+		}
+		m.Add(gvk, scope)
 	}
 	return m
-}
-
-func scopeOf(namespaced bool) meta.RESTScope {
-	if namespaced {
-		return meta.RESTScopeNamespace
-	}
-	return meta.RESTScopeRoot
 }

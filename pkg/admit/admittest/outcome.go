@@ -11,6 +11,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -34,10 +35,16 @@ type Outcome struct {
 	// Failure is the answer to a request that the plugin failed to decide, or nil. The name of the plugin before its text is
 	// left out.
 	Failure *HTTPError
+
+	// uncalled says why the API server would call in no phase.
+	uncalled string
 }
 
 func (o *Outcome) verdict() string {
-	if o.Allowed {
+	switch {
+	case o.Allowed && o.uncalled != "":
+		return "allowed true (the API server does not call: " + o.uncalled + ")"
+	case o.Allowed:
 		return "allowed true"
 	}
 	return fmt.Sprintf("allowed false (%d %s %q)", o.Status.Code, o.Status.Reason, o.Status.Message)
@@ -51,6 +58,7 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 		return nil, err
 	}
 	out := &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}
+	out.uncalled = fmt.Sprintf("no rule of the plugin matches %s of %s", ar.Operation, describeResource(ar))
 	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
 		if !s.Has(phase) || (c.Phase != "" && c.Phase != phase) {
 			continue
@@ -71,6 +79,12 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	match, err := s.Match(ctx, phase, ar)
 	if err != nil {
 		return err
+	}
+	switch {
+	case match.Called:
+		out.uncalled = ""
+	case match.Addressed && out.uncalled != "":
+		out.uncalled = "the condition of the rule is false"
 	}
 	resp, err := s.Post(ctx, phase, ar)
 	if violation := s.violation.Load(); violation != nil {
@@ -118,6 +132,16 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 		return fmt.Errorf("the second call changed what the first one made: %s", again.Patch)
 	}
 	return nil
+}
+
+// describeResource returns the resource of a request, such as apps/v1 deployments/scale.
+func describeResource(ar *admissionv1.AdmissionRequest) string {
+	resource := schema.GroupVersionResource(ar.Resource)
+	out := resource.GroupVersion().String() + " " + resource.Resource
+	if ar.SubResource != "" {
+		out += "/" + ar.SubResource
+	}
+	return out
 }
 
 // apply applies a JSON patch as the API server does.

@@ -9,7 +9,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -111,7 +110,10 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 	if kind.Kind == "" || kind.Version == "" {
 		return nil, errors.New("the object has no apiVersion or no kind")
 	}
-	resource, sub := r.resource(kind)
+	resource, sub, err := r.resource(kind)
+	if err != nil {
+		return nil, err
+	}
 	ar.Kind, ar.Resource, ar.SubResource = metav1.GroupVersionKind(kind), metav1.GroupVersionResource(resource), sub
 	ar.RequestKind, ar.RequestResource, ar.RequestSubResource = &ar.Kind, &ar.Resource, sub
 	ar.Name, ar.Namespace = h.Metadata.Name, h.Metadata.Namespace
@@ -123,20 +125,20 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 	}
 	if r.Namespace != nil {
 		ar.Namespace = *r.Namespace
-	} else if r.defined.namespaced(kind.GroupKind()) && ar.Namespace == "" {
-		return nil, errors.New("the object has no metadata.namespace, which the API server fills in, and the request no namespace")
+	} else if err := r.defined.check(kind, ar.Namespace); err != nil {
+		return nil, fmt.Errorf("the object %w", err)
 	}
 	ar.Options.Raw = r.options()
 	return ar, nil
 }
 
 // resource returns the resource of the request.
-func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, string) {
-	resource, _ := meta.UnsafeGuessKindToResource(kind)
-	if defined := r.defined[kind.GroupKind()]; defined != nil {
-		resource.Resource = defined.Spec.Names.Plural
+func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, string, error) {
+	plural, err := r.defined.resource(kind)
+	if err != nil && r.Resource == "" {
+		return schema.GroupVersionResource{}, "", err
 	}
-	sub := ""
+	resource, sub := kind.GroupVersion().WithResource(plural), ""
 	if known, ok := subresources()[kind.GroupKind()]; ok {
 		main, s, _ := strings.Cut(known, "/")
 		resource, sub = schema.GroupVersionResource{Version: "v1", Resource: main}, s
@@ -149,7 +151,7 @@ func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionRes
 			resource.Group, resource.Version = of.Group, of.Version
 		}
 	}
-	return resource, cmp.Or(r.SubResource, sub)
+	return resource, cmp.Or(r.SubResource, sub), nil
 }
 
 func (r *Request) options() []byte {
