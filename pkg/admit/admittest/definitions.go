@@ -49,7 +49,7 @@ func (d *definition) kind() schema.GroupKind {
 
 func (d *definition) namespaced() bool { return d.Spec.Scope == "Namespaced" }
 
-// served returns the versions in which objects are served, the preferred one first.
+// served returns the versions in which objects are served.
 func (d *definition) served() []string {
 	var out []string
 	for _, v := range d.Spec.Versions {
@@ -57,12 +57,8 @@ func (d *definition) served() []string {
 			out = append(out, v.Name)
 		}
 	}
-	slices.SortFunc(out, preferred)
 	return out
 }
-
-// preferred orders versions as an API server does.
-func preferred(a, b string) int { return -version.CompareKubeAwareVersionStrings(a, b) }
 
 func (d *definition) check() error {
 	s := d.Spec
@@ -141,7 +137,7 @@ func (d definitions) resource(kind schema.GroupVersionKind) (string, error) {
 		return defined.Spec.Names.Plural, nil
 	}
 	guess, _ := meta.UnsafeGuessKindToResource(kind)
-	if !scheme.Scheme.Recognizes(kind) && doubtful.MatchString(kind.Kind) {
+	if doubtful.MatchString(kind.Kind) {
 		return "", fmt.Errorf("the plural of %s cannot be guessed: add its CustomResourceDefinition to the cluster", kind.Kind)
 	}
 	return guess.Resource, nil
@@ -183,7 +179,9 @@ func (d definitions) mapper(cluster []object) (meta.RESTMapper, error) {
 	}
 	var all []*restmapper.APIGroupResources
 	for _, g := range groups {
-		slices.SortFunc(g.Group.Versions, func(a, b metav1.GroupVersionForDiscovery) int { return preferred(a.Version, b.Version) })
+		slices.SortFunc(g.Group.Versions, func(a, b metav1.GroupVersionForDiscovery) int {
+			return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+		})
 		g.Group.PreferredVersion = g.Group.Versions[0]
 		all = append(all, g)
 	}
