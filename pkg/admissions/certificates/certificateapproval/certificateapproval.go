@@ -17,12 +17,8 @@ import (
 //
 // Upstream: plugin/pkg/admission/certificates/approval.
 var Plugin = &admit.Plugin{
-	Name: "CertificateApproval",
-	Rules: []admit.Rule{{
-		Group: certificatesv1.GroupName, Resources: []string{"certificatesigningrequests/approval"},
-		Operations: []admissionv1.Operation{admissionv1.Update},
-		Condition:  condition(),
-	}},
+	Name:   "CertificateApproval",
+	Rules:  []admit.Rule{admit.On("certificatesigningrequests/approval", admissionv1.Update).Of(certificatesv1.GroupName).If(condition())},
 	Access: access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: approval{d.Authorize}.validate}, nil

@@ -19,12 +19,8 @@ import (
 //
 // Upstream: plugin/pkg/admission/certificates/signing.
 var Plugin = &admit.Plugin{
-	Name: "CertificateSigning",
-	Rules: []admit.Rule{{
-		Group: certificatesv1.GroupName, Resources: []string{"certificatesigningrequests/status"},
-		Operations: []admissionv1.Operation{admissionv1.Update},
-		Condition:  condition(),
-	}},
+	Name:   "CertificateSigning",
+	Rules:  []admit.Rule{admit.On("certificatesigningrequests/status", admissionv1.Update).Of(certificatesv1.GroupName).If(condition())},
 	Access: access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: signing{d.Authorize}.validate}, nil

@@ -23,12 +23,11 @@ const masters = "system:masters"
 // Upstream: plugin/pkg/admission/certificates/subjectrestriction.
 var Plugin = &admit.Plugin{
 	Name: "CertificateSubjectRestriction",
-	Rules: []admit.Rule{{
-		Group: certificatesv1.GroupName, Resources: []string{"certificatesigningrequests"},
-		Operations: []admissionv1.Operation{admissionv1.Create},
+	Rules: []admit.Rule{
 		// An object without a signer is not a certificate signing request.
-		Condition: admit.CELValue("object.spec.signerName", "''") + " in ['', '" + certificatesv1.KubeAPIServerClientSignerName + "']",
-	}},
+		admit.On("certificatesigningrequests", admissionv1.Create).Of(certificatesv1.GroupName).
+			If(admit.CELValue("object.spec.signerName", "''") + " in ['', '" + certificatesv1.KubeAPIServerClientSignerName + "']"),
+	},
 	New: func(admit.Deps, []byte) (admit.Handler, error) {
 		return admit.Handler{Validate: validate}, nil
 	},

@@ -27,11 +27,9 @@ const clusterTrustBundle featuregate.Feature = "ClusterTrustBundle"
 // Upstream: plugin/pkg/admission/certificates/ctbattest.
 var Plugin = &admit.Plugin{
 	Name: "ClusterTrustBundleAttest",
-	Rules: []admit.Rule{{
-		Group: certificatesv1.GroupName, Versions: []string{"v1", "v1beta1", "v1alpha1"}, Resources: []string{"clustertrustbundles/*"},
-		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-		Condition:  condition(),
-	}},
+	Rules: []admit.Rule{
+		admit.On("clustertrustbundles/*", admissionv1.Create, admissionv1.Update).Of(certificatesv1.GroupName, "v1", "v1beta1", "v1alpha1").If(condition()),
+	},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{clusterTrustBundle: {Default: true, PreRelease: featuregate.GA}},
 	Access:   access.Rules{access.Review()},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {

@@ -50,9 +50,8 @@ var Plugin = &admit.Plugin{
 
 // events returns the rule for the events of a group. A dry run stores nothing, so it takes no token.
 func events(group string) admit.Rule {
-	return admit.Rule{
-		Group: group, Resources: []string{"events"}, Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-	}.If("request.kind.group == '" + group + "' && request.kind.kind == 'Event' && !(has(request.dryRun) && request.dryRun)").In(admit.Validating).OrIgnore()
+	return admit.On("events", admissionv1.Create, admissionv1.Update).Of(group).
+		If("request.kind.group == '" + group + "' && request.kind.kind == 'Event' && !(has(request.dryRun) && request.dryRun)").In(admit.Validating).OrIgnore()
 }
 
 type plugin struct {

@@ -18,9 +18,7 @@ func rules(kinds []workload.Kind) []admit.Rule {
 	var out []admit.Rule
 	for _, kind := range kinds {
 		on := func(resource string, operations ...admissionv1.Operation) admit.Rule {
-			return admit.Rule{
-				Phase: admit.Validating, Group: kind.Group, Versions: []string{kind.Version}, Resources: []string{resource}, Operations: operations,
-			}
+			return admit.On(resource, operations...).Of(kind.Group, kind.Version).In(admit.Validating)
 		}
 		created, updated := on(kind.Resource, admissionv1.Create), on(kind.Resource, admissionv1.Update)
 		switch others := madeByOthers(kind.Resource); {

@@ -69,11 +69,8 @@ func newHandler(d admit.Deps, data []byte) (admit.Handler, error) {
 // sliceRule covers subresources too, although ResourceSlices have none. Upstream
 // checks the subresource for pods only.
 func sliceRule() admit.Rule {
-	return admit.Rule{
-		Group: resourcev1.GroupName, Resources: []string{"resourceslices/*"},
-		Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-		Condition:  admit.CELAny(admit.CELList("object.spec.devices"), "d", "has(d.nodeAllocatableResources)"),
-	}
+	return admit.On("resourceslices/*", admissionv1.Create, admissionv1.Update).Of(resourcev1.GroupName).
+		If(admit.CELAny(admit.CELList("object.spec.devices"), "d", "has(d.nodeAllocatableResources)"))
 }
 
 // respecified is the CEL for an update that changes the spec of a pod on a node. The

@@ -24,11 +24,8 @@ const (
 //
 // Upstream: plugin/pkg/admission/scheduling/podgroupprotection.
 var Plugin = &admit.Plugin{
-	Name: "PodGroupProtection",
-	Rules: []admit.Rule{{
-		Group: schedulingv1beta1.GroupName, Versions: []string{"v1beta1", "v1alpha3"}, Resources: []string{"podgroups"},
-		Operations: []admissionv1.Operation{admissionv1.Create},
-	}},
+	Name:     "PodGroupProtection",
+	Rules:    []admit.Rule{admit.On("podgroups", admissionv1.Create).Of(schedulingv1beta1.GroupName, "v1beta1", "v1alpha3")},
 	Features: map[featuregate.Feature]featuregate.FeatureSpec{genericWorkload: {Default: false, PreRelease: featuregate.Beta}},
 	New: func(d admit.Deps, _ []byte) (admit.Handler, error) {
 		if !d.Features.Enabled(genericWorkload) {

@@ -33,12 +33,10 @@ var Plugin = &admit.Plugin{
 	Name: "PodPreset",
 	Rules: []admit.Rule{
 		admit.On("pods", admissionv1.Create).In(admit.Mutating),
-		{
-			Phase: admit.Validating, Group: settingsv1alpha1.GroupName, Versions: []string{settingsv1alpha1.GroupVersion().Version}, Resources: []string{settingsv1alpha1.Resource},
-			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-			Condition: "has(object.spec) && (has(object.spec.env) || has(object.spec.volumes) || " +
-				"has(object.spec.selector) && (has(object.spec.selector.matchLabels) || has(object.spec.selector.matchExpressions)))",
-		},
+		admit.On(settingsv1alpha1.Resource, admissionv1.Create, admissionv1.Update).Of(settingsv1alpha1.GroupName, settingsv1alpha1.GroupVersion().Version).
+			In(admit.Validating).
+			If("has(object.spec) && (has(object.spec.env) || has(object.spec.volumes) || " +
+				"has(object.spec.selector) && (has(object.spec.selector.matchLabels) || has(object.spec.selector.matchExpressions)))"),
 	},
 	SideEffects:  true, // Events.
 	Configurable: true,

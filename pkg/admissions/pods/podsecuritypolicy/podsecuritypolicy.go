@@ -36,11 +36,8 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{
 		admit.On("pods", admissionv1.Create).In(admit.Mutating),
 		admit.On("pods", admissionv1.Create, admissionv1.Update).In(admit.Validating),
-		{
-			Phase: admit.Validating, Group: policyv1.GroupName, Resources: []string{policyv1.Resource},
-			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-			Condition:  admit.CELStrings(strategies.Annotations()) + ".exists(a, a in " + admit.CELValue("object.metadata.annotations", "{}") + ")",
-		},
+		admit.On(policyv1.Resource, admissionv1.Create, admissionv1.Update).Of(policyv1.GroupName).In(admit.Validating).
+			If(admit.CELStrings(strategies.Annotations()) + ".exists(a, a in " + admit.CELValue("object.metadata.annotations", "{}") + ")"),
 	},
 	Configurable: true,
 	Access:       access.Rules{access.Lookup("policy.postern.dev", "podsecuritypolicies"), access.Review()},

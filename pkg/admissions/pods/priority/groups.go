@@ -38,10 +38,7 @@ func gates() map[featuregate.Feature]featuregate.FeatureSpec {
 // with these gates.
 func groupRules(features featuregate.FeatureGate) []admit.Rule {
 	rule := func(resource string, versions ...string) admit.Rule {
-		return admit.Rule{
-			Phase: admit.Mutating, Group: schedulingv1.GroupName, Versions: versions, Resources: []string{resource},
-			Operations: []admissionv1.Operation{admissionv1.Create},
-		}
+		return admit.On(resource, admissionv1.Create).Of(schedulingv1.GroupName, versions...).In(admit.Mutating)
 	}
 	var rules []admit.Rule
 	if features.Enabled(genericWorkload) {

@@ -28,11 +28,8 @@ var Plugin = &admit.Plugin{
 	Rules: []admit.Rule{
 		admit.On("pods", admissionv1.Create).In(admit.Mutating),
 		admit.On("pods", admissionv1.Update).In(admit.Mutating).If(unresolved()),
-		{
-			Phase: admit.Validating, Group: schedulingv1.GroupName, Resources: []string{"priorityclasses"},
-			Operations: []admissionv1.Operation{admissionv1.Create, admissionv1.Update},
-			Condition:  admit.CELValue("object.globalDefault", "false") + " != false",
-		},
+		admit.On("priorityclasses", admissionv1.Create, admissionv1.Update).Of(schedulingv1.GroupName).In(admit.Validating).
+			If(admit.CELValue("object.globalDefault", "false") + " != false"),
 	},
 	Features:     gates(),
 	Configurable: true,
