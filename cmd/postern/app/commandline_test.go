@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -188,11 +187,7 @@ var readmeRow = regexp.MustCompile("(?m)^\\| \\[(\\w+)\\]\\(\\S*\\) \\| `(\\w+)`
 // configuration and any feature gates.
 func TestPluginsIsTheTableOfTheReadme(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	readme, err := os.ReadFile(filepath.Join("..", "..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := readmeRow.FindAllStringSubmatch(string(readme), -1)
+	table := readmeRow.FindAllStringSubmatch(content(t, filepath.Join("..", "..", "..", "README.md")), -1)
 	got := rows(t, "--feature-gates=AllAlpha=true,AllBeta=true")
 	if len(table) != len(got) || len(got) != len(admissions.Families().Names()) {
 		t.Fatalf("Got %d rows, and %d in the README", len(got), len(table))

@@ -148,7 +148,7 @@ func TestCheck(t *testing.T) {
 	for name, tc := range map[string]struct{ yaml, wrong string }{
 		"allowed":                     {create("") + "want: {allowed: true}", ""},
 		"allowed, not denied":         {create("") + "want: {allowed: false, message: nope}", "Got allowed true"},
-		"no rule matches":             {"request: {operation: CREATE, object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}}\n" + "want: {allowed: false, message: nope}", "Got allowed true (the API server does not call: no rule of the plugin matches CREATE of apps/v1 deployments), want false"},
+		"no rule matches":             {"request: {operation: CREATE, object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}}\n" + "want: {allowed: false, message: nope}", "Got allowed true (the API server does not call: no rule of the plugin matches CREATE of apps/v1/deployments), want false"},
 		"no condition is true":        {"request: {operation: DELETE, oldObject: " + pod("pass: x") + "}\n" + "want: {allowed: false, message: nope}", "Got allowed true (the API server does not call: the condition of the rule is false), want false"},
 		"denied":                      {create("deny: x") + `want: {allowed: false, message: 'pods "web" is forbidden: denied by alice'}`, ""},
 		"denied, not allowed":         {create("deny: x") + "want: {allowed: true}", "Got allowed false"},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 
@@ -147,45 +148,36 @@ func (d definitions) resource(kind schema.GroupVersionKind) (string, error) {
 // cluster, which are namespaced if the first object is in a namespace. As that of the process, it prefers the versions that an
 // API server prefers.
 func (d definitions) mapper(cluster []object) (meta.RESTMapper, error) {
-	groups := map[string]*restmapper.APIGroupResources{}
-	known := map[schema.GroupVersionKind]bool{}
-	add := func(gvk schema.GroupVersionKind, plural, singular string, namespaced bool) {
-		known[gvk] = true
-		g := groups[gvk.Group]
-		if g == nil {
-			g = &restmapper.APIGroupResources{Group: metav1.APIGroup{Name: gvk.Group}, VersionedResources: map[string][]metav1.APIResource{}}
-			groups[gvk.Group] = g
-		}
-		if g.VersionedResources[gvk.Version] == nil {
-			g.Group.Versions = append(g.Group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gvk.GroupVersion().String(), Version: gvk.Version})
-		}
-		g.VersionedResources[gvk.Version] = append(g.VersionedResources[gvk.Version], metav1.APIResource{Name: plural, SingularName: singular, Kind: gvk.Kind, Namespaced: namespaced})
-	}
+	custom := map[schema.GroupVersionKind]metav1.APIResource{}
 	for kind, defined := range d {
 		for _, v := range defined.served() {
-			add(kind.WithVersion(v), defined.Spec.Names.Plural, defined.Spec.Names.Singular, defined.namespaced())
+			custom[kind.WithVersion(v)] = metav1.APIResource{
+				Name: defined.Spec.Names.Plural, SingularName: defined.Spec.Names.Singular, Kind: kind.Kind, Namespaced: defined.namespaced(),
+			}
 		}
 	}
 	for i, o := range cluster {
 		kind := o.untyped.GroupVersionKind()
-		if known[kind] || o.typed != nil {
+		if _, known := custom[kind]; known || o.typed != nil {
 			continue
 		}
 		plural, err := d.resource(kind)
 		if err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
-		add(kind, plural, "", o.untyped.GetNamespace() != "")
+		custom[kind] = metav1.APIResource{Name: plural, Kind: kind.Kind, Namespaced: o.untyped.GetNamespace() != ""}
 	}
-	var all []*restmapper.APIGroupResources
-	for _, g := range groups {
-		slices.SortFunc(g.Group.Versions, func(a, b metav1.GroupVersionForDiscovery) int {
-			return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	// The mapper prefers a version that comes before another one.
+	var groups []*restmapper.APIGroupResources
+	for _, kind := range slices.SortedFunc(maps.Keys(custom), func(a, b schema.GroupVersionKind) int {
+		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	}) {
+		groups = append(groups, &restmapper.APIGroupResources{
+			Group:              metav1.APIGroup{Name: kind.Group, Versions: []metav1.GroupVersionForDiscovery{{Version: kind.Version}}},
+			VersionedResources: map[string][]metav1.APIResource{kind.Version: {custom[kind]}},
 		})
-		g.Group.PreferredVersion = g.Group.Versions[0]
-		all = append(all, g)
 	}
-	return meta.MultiRESTMapper{restmapper.NewDiscoveryRESTMapper(all), restMapper()}, nil
+	return meta.MultiRESTMapper{restmapper.NewDiscoveryRESTMapper(groups), restMapper()}, nil
 }
 
 // versions returns the object in all versions in which an API server serves it. Versions of a kind differ only in their name,

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -58,7 +58,7 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 		return nil, err
 	}
 	out := &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}
-	out.uncalled = fmt.Sprintf("no rule of the plugin matches %s of %s", ar.Operation, describeResource(ar))
+	out.uncalled = fmt.Sprintf("no rule of the plugin matches %s of %s", ar.Operation, path.Join(ar.Resource.Group, ar.Resource.Version, ar.Resource.Resource, ar.SubResource))
 	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
 		if !s.Has(phase) || (c.Phase != "" && c.Phase != phase) {
 			continue
@@ -132,16 +132,6 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 		return fmt.Errorf("the second call changed what the first one made: %s", again.Patch)
 	}
 	return nil
-}
-
-// describeResource returns the resource of a request, such as apps/v1 deployments/scale.
-func describeResource(ar *admissionv1.AdmissionRequest) string {
-	resource := schema.GroupVersionResource(ar.Resource)
-	out := resource.GroupVersion().String() + " " + resource.Resource
-	if ar.SubResource != "" {
-		out += "/" + ar.SubResource
-	}
-	return out
 }
 
 // apply applies a JSON patch as the API server does.
