@@ -76,9 +76,11 @@ var (
 var elsewhere = map[string]string{
 	"max-request-bytes": "etcd",
 
-	"resource-quota-sync-period": "kube-controller-manager",
-	"query":                      "prometheus",
-	"logging":                    "gcloud",
+	"resource-quota-sync-period":    "kube-controller-manager",
+	"query":                         "prometheus",
+	"logging":                       "gcloud",
+	"enable-service-externalips":    "gcloud",
+	"no-enable-service-externalips": "gcloud",
 	// InitialResources in Kubernetes 1.10.
 	"ir-influxdb-host": "kube-apiserver",
 	"ir-user":          "kube-apiserver",
