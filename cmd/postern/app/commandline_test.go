@@ -228,6 +228,33 @@ func TestPluginsWatch(t *testing.T) {
 	}
 }
 
+// TestPluginsByConfiguration covers the lines of plugins of which little is known without their configuration.
+func TestPluginsByConfiguration(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	_, stdout, _ := runApp(t.Context(), "plugins")
+	columns := regexp.MustCompile(" {2,}")
+	lines := map[string][]string{}
+	for line := range strings.Lines(stdout) {
+		fields := columns.Split(strings.TrimSpace(line), -1)
+		lines[fields[0]] = fields[1:]
+	}
+	for name, want := range map[string][]string{
+		"AlwaysAdmit":        {"always", "-", "-", "-"},
+		"AlwaysDeny":         {"always", "by configuration", "-", "-"},
+		"DeletionGate":       {"deletion", "by configuration", "-", "by configuration"},
+		"FleetQuota":         {"fleetquota", "validating", "-", "by configuration"},
+		"EventRateLimit":     {"events", "validating", "-", "-"},
+		"ImagePolicyWebhook": {"pods", "validating", "-", "-"},
+		"InitialResources":   {"pods", "mutating", "-", "by configuration"},
+		"PodGroupProtection": {"pods", "by feature gate", "yes", "-"},
+		"PodNodeSelector":    {"pods", "mutating, validating", "-", "namespaces"},
+	} {
+		if !slices.Equal(lines[name], want) {
+			t.Errorf("%s: got %q, want %q", name, lines[name], want)
+		}
+	}
+}
+
 // TestPluginsOfTheAPIServer uses the metrics of a kube-apiserver.
 func TestPluginsOfTheAPIServer(t *testing.T) {
 	const metric = "apiserver_admission_controller_admission_duration_seconds"

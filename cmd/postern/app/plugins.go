@@ -13,30 +13,43 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // pluginRow is a plugin in the output of the plugins command.
 type pluginRow struct {
 	Name   string `json:"name"`
 	Family string `json:"family"`
-	// Phases are the phases in which the plugin is called. For a plugin that needs a configuration, they are those of
-	// its rules.
-	Phases []string `json:"phases"`
+	// Phases are the phases in which the plugin is called without a configuration, or those that it has with every one.
+	// PhasesBy is empty, or says what decides about the phases, if the plugin alone has none.
+	Phases   []string `json:"phases"`
+	PhasesBy decider  `json:"phasesBy,omitempty"`
 	// OnByDefault is true if kube-apiserver enables the plugin by default.
 	OnByDefault bool `json:"onByDefault"`
 	// Configurable is true if the plugin may have an entry in the AdmissionConfiguration. NeedsConfiguration is true if it
 	// does not start without one.
 	Configurable       bool `json:"configurable"`
 	NeedsConfiguration bool `json:"needsConfiguration"`
-	// Watches are the resources that the plugin caches.
-	Watches []string `json:"watches"`
+	// Watches are the resources that the plugin caches. If WatchesBy is not empty, it says what decides about them, and Watches are
+	// all that the plugin may cache.
+	Watches   []string `json:"watches"`
+	WatchesBy decider  `json:"watchesBy,omitempty"`
 	// InAPIServer is true if the metrics of the API server name the plugin. It is nil if they were not read.
 	InAPIServer *bool `json:"inAPIServer,omitempty"`
 }
+
+// decider is what decides about something that a plugin does.
+type decider string
+
+const (
+	byConfiguration decider = "configuration"
+	byFeatureGate   decider = "feature gate"
+)
 
 // pluginsCommand holds the flags of the plugins command.
 type pluginsCommand struct {
@@ -51,7 +64,7 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 		Use:   "plugins",
 		Short: "List the plugins, and which of them the API server seems to run",
 		Long: "List the plugins: the family, the phases, whether kube-apiserver enables the plugin by default, and the resources of " +
-			"which the plugin keeps a cache.\n\n" +
+			"which the plugin keeps a cache. \"by configuration\" stands where these depend on the configuration that the plugin needs.\n\n" +
 			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric " +
 			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first " +
 			"request. On a cluster with several API servers, only one of them is asked.\n\n" +
@@ -108,22 +121,35 @@ func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
 				return nil, err
 			}
 			h, err := p.New(process.deps(), nil)
-			phases := phasesOf(h)
-			if err != nil {
-				// The plugin needs a configuration.
-				phases = phasesOfRules(p.Rules)
-			}
 			row := pluginRow{
-				Name: p.Name, Family: f.Name, Phases: phases, OnByDefault: admissions.OnByDefault(p.Name),
+				Name: p.Name, Family: f.Name, Phases: phasesOf(h), OnByDefault: admissions.OnByDefault(p.Name),
 				Configurable: p.Configurable, NeedsConfiguration: err != nil && p.Configurable,
 			}
-			if row.Watches, err = process.watched(ctx); err != nil {
+			if err != nil {
+				row.configured(p)
+			} else if row.Watches, err = process.watched(ctx); err != nil {
 				return nil, fmt.Errorf("plugin %s: %w", p.Name, err)
+			} else if len(row.Phases) == 0 && len(p.Features) > 0 {
+				row.PhasesBy = byFeatureGate
 			}
 			rows = append(rows, row)
 		}
 	}
 	return rows, nil
+}
+
+// configured completes the row of a plugin that needs a configuration, from what the plugin has with every one.
+func (r *pluginRow) configured(p *admit.Plugin) {
+	if r.Phases = phasesOfRules(p.Rules); len(r.Phases) == 0 {
+		r.PhasesBy = byConfiguration
+	}
+	r.Watches = []string{}
+	for _, need := range access.Of(p.Access) {
+		if need.Verb == "watch" {
+			r.Watches = append(r.Watches, schema.GroupResource{Group: need.Group, Resource: need.Resource}.String())
+			r.WatchesBy = byConfiguration
+		}
+	}
 }
 
 const mutating, validating = "mutating", "validating"
@@ -192,13 +218,21 @@ func printRows(out io.Writer, rows []pluginRow) error {
 	}
 	fmt.Fprintln(w, header)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", r.Name, r.Family, listOr(r.Phases, "-"), yes(r.OnByDefault), listOr(r.Watches, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", r.Name, r.Family, r.PhasesBy.or(r.Phases), yes(r.OnByDefault), r.WatchesBy.or(r.Watches))
 		if r.InAPIServer != nil {
 			fmt.Fprintf(w, "\t%s", yes(*r.InAPIServer))
 		}
 		fmt.Fprintln(w)
 	}
 	return w.Flush()
+}
+
+// or returns a list for a reader, unless something decides about it.
+func (d decider) or(list []string) string {
+	if d != "" {
+		return "by " + string(d)
+	}
+	return listOr(list, "-")
 }
 
 func yes(b bool) string {
