@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admit"
@@ -38,8 +40,9 @@ func (l List) Names() []string {
 	return names
 }
 
-// Check returns an error if two families, two plugins or two plugin flags have the same name, or if a plugin
-// has no name or no constructor.
+// Check returns an error if two families, two plugins or two plugin flags have the same name, if a plugin has no name or no
+// constructor, or if a name cannot be used: that of a family is a part of a path and of the names of webhooks, and that of a
+// plugin stands in lists of flags.
 func (l List) Check() error {
 	var errs []error
 	taken := map[string]string{}
@@ -50,10 +53,16 @@ func (l List) Check() error {
 		taken[kind+name] = owner
 	}
 	for _, f := range l {
+		if len(validation.IsDNS1123Label(f.Name)) > 0 {
+			errs = append(errs, fmt.Errorf("family %q: want a name of lower-case letters, digits and '-', such as pods", f.Name))
+		}
 		take("family", f.Name, "the list")
 		for _, p := range f.Plugins {
 			if p.Name == "" || p.New == nil {
 				errs = append(errs, fmt.Errorf("family %s: plugin %q has no name or no New", f.Name, p.Name))
+			}
+			if strings.ContainsAny(p.Name, ", ") {
+				errs = append(errs, fmt.Errorf("family %s: plugin %q: the name has a comma or a space", f.Name, p.Name))
 			}
 			take("plugin", p.Name, "family "+f.Name)
 			for _, flag := range p.Flags {

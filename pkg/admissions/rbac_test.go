@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	clienttesting "k8s.io/client-go/testing"
-
 	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
@@ -32,7 +30,7 @@ func TestAccess(t *testing.T) {
 				used[p] = true
 			}
 			for p := range used {
-				if !slices.Contains(declared, p) && !slices.Contains(configured()[m.Name], p.Group) {
+				if !slices.Contains(declared, p) {
 					t.Errorf("Plugin.Access lacks %v", p)
 				}
 			}
@@ -59,12 +57,6 @@ func elsewhere() map[string][]access.Permission {
 		// TestConflictsAreEvents.
 		"PodPreset": {{Verb: "create", Resource: "events"}, {Verb: "patch", Resource: "events"}},
 	}
-}
-
-// configured returns the groups of custom resources that plugins read because their configuration names them. Users add
-// a role for them.
-func configured() map[string][]string {
-	return map[string][]string{"FleetQuota": {"kubeflow.org", "ray.io"}}
 }
 
 // fleetQuotaElsewhere returns what FleetQuota reads when a cache does not have it, and what it writes for the hub.
@@ -108,13 +100,10 @@ func (m member) calls(t *testing.T) map[access.Permission]bool {
 				t.Errorf("%s: %v", c.File, err)
 			}
 		}
-		for _, a := range s.Actions() {
-			used[permissionOf(a)] = true
-		}
-		// The fake reports reads of /version, /api and /apis so. Kubernetes permits them to every service account, by the roles
-		// system:public-info-viewer and system:discovery.
-		for _, path := range []string{"version", "group", "resource"} {
-			delete(used, access.Permission{Verb: "get", Resource: path})
+		for _, p := range s.Permissions() {
+			if !access.Grants(c.Grants, p) {
+				used[p] = true
+			}
 		}
 		s.Close()
 	}
@@ -130,12 +119,4 @@ func goOn(ctx context.Context, s *admittest.Server) {
 		all.Go(func() { f(ctx) })
 	}
 	all.Wait()
-}
-
-func permissionOf(a clienttesting.Action) access.Permission {
-	resource := a.GetResource().Resource
-	if sub := a.GetSubresource(); sub != "" {
-		resource += "/" + sub
-	}
-	return access.Permission{Verb: a.GetVerb(), Group: a.GetResource().Group, Resource: resource}
 }

@@ -3,6 +3,7 @@ package admit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -62,6 +63,10 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 				d.Warn(p.Name, w)
 			}
 		}
+		rules := p.rules(h)
+		if err := h.checkCalled(rules); err != nil {
+			return s, &PluginError{Plugin: p.Name, Err: err}
+		}
 		// The rules of a handler are not checked: ResourceQuota's configuration may name a group such as apps/v1, which
 		// kube-apiserver accepts.
 		for _, r := range p.Rules {
@@ -69,7 +74,6 @@ func (f Family) Service(d Deps, enabled map[string][]byte) (router.AdmissionServ
 				return s, &PluginError{Plugin: p.Name, Err: err}
 			}
 		}
-		rules := p.rules(h)
 		s := step{plugin: p, logged: func() []any { return []any{"plugin", p.Name} }, denials: sparselog.New(denialLines), namespace: d.Namespace}
 		mutating = s.addTo(mutating, h.Mutate, rulesIn(rules, Mutating))
 		validating = s.addTo(validating, h.Validate, rulesIn(rules, Validating))
@@ -106,6 +110,17 @@ func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
 	return h, err
 }
 
+// checkCalled returns an error for a func that nothing would call.
+func (h Handler) checkCalled(rules []Rule) error {
+	switch {
+	case h.Mutate != nil && len(rulesIn(rules, Mutating)) == 0:
+		return errors.New("Mutate has no rule for the mutating phase, so nothing would call it")
+	case h.Validate != nil && len(rulesIn(rules, Validating)) == 0:
+		return errors.New("Validate has no rule for the validating phase, so nothing would call it")
+	}
+	return nil
+}
+
 // rules returns the rules of the plugin and of its handler, each with a failure
 // policy.
 func (p *Plugin) rules(h Handler) []Rule {
@@ -128,9 +143,9 @@ type step struct {
 	namespace string
 }
 
-// addTo appends the step with a func of its plugin, unless it can never run.
+// addTo appends the step with a func of its plugin, unless the plugin takes no part in the phase.
 func (s step) addTo(steps []step, run Func, rules []Rule) []step {
-	if run == nil || len(rules) == 0 {
+	if run == nil {
 		return steps
 	}
 	s.run, s.rules = run, rules

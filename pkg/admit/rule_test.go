@@ -89,3 +89,29 @@ func TestRuleThatNeverMatches(t *testing.T) {
 		}
 	}
 }
+
+// TestFuncThatNothingCalls covers a func without a rule for its phase, which would let everything pass in silence.
+func TestFuncThatNothingCalls(t *testing.T) {
+	pods := admit.On("pods", create)
+	for name, c := range map[string]struct {
+		handler admit.Handler
+		rules   []admit.Rule
+		want    string
+	}{
+		"no rule":                  {admit.Handler{Validate: pass}, nil, "plugin P: Validate has no rule for the validating phase, so nothing would call it"},
+		"a rule of the other one":  {admit.Handler{Mutate: pass, Validate: pass}, []admit.Rule{pods.In(admit.Validating)}, "plugin P: Mutate has no rule for the mutating phase, so nothing would call it"},
+		"a rule of both":           {admit.Handler{Mutate: pass, Validate: pass}, []admit.Rule{pods}, ""},
+		"a rule of the handler":    {admit.Handler{Validate: pass, Rules: []admit.Rule{pods}}, nil, ""},
+		"a rule for what it lacks": {admit.Handler{Validate: pass}, []admit.Rule{pods}, ""},
+		"neither":                  {admit.Handler{}, nil, ""},
+	} {
+		family := admit.Family{Name: "test", Plugins: []*admit.Plugin{plugin("P", c.handler, c.rules...)}}
+		got := ""
+		if _, err := family.Service(admit.Deps{}, map[string][]byte{"P": nil}); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: got error %q, want %q", name, got, c.want)
+		}
+	}
+}

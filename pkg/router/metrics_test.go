@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/pkg/router"
@@ -98,6 +99,13 @@ func TestServicesThatCannotWork(t *testing.T) {
 	noName, noWebhookName := service(allow), service(allow)
 	noName.MutatingConfig.Name = ""
 	noWebhookName.ValidatingConfig.Webhooks = append(noWebhookName.ValidatingConfig.Webhooks, emptyWebhook())
+	named := func(name string, webhooks ...string) router.AdmissionService {
+		s := router.AdmissionService{Path: "/pods", Validate: allow, ValidatingConfig: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+		for _, w := range webhooks {
+			s.ValidatingConfig.Webhooks = append(s.ValidatingConfig.Webhooks, admissionregistrationv1.ValidatingWebhook{Name: w})
+		}
+		return s
+	}
 	other, sameName := service(allow), service(allow)
 	other.MutatingConfig, other.ValidatingConfig = config("other"), nil
 	other.Validate = nil
@@ -120,6 +128,9 @@ func TestServicesThatCannotWork(t *testing.T) {
 		{"neither half", []router.AdmissionService{{Path: "/pods"}}, ""},
 		{"no name", []router.AdmissionService{noName}, "has no name"},
 		{"no name of a webhook", []router.AdmissionService{noWebhookName}, "has no name"},
+		{"a name that the API server refuses", []router.AdmissionService{named("Postern_Pods", "pods.postern.dev")}, `service /pods: the name of the webhook configuration "Postern_Pods": a lowercase RFC 1123 subdomain`},
+		{"a name of two segments", []router.AdmissionService{named("postern-pods", "pods.postern")}, `service /pods: the name of the webhook "pods.postern": should be a domain with at least three segments separated by dots`},
+		{"two webhooks of one name", []router.AdmissionService{named("postern-pods", "pods.postern.dev", "pods.postern.dev")}, `service /pods: the webhook configuration postern-pods has two webhooks pods.postern.dev`},
 		{"the same path", []router.AdmissionService{service(allow), other}, "service /pods: the path is taken"},
 		{"the same configuration", []router.AdmissionService{service(allow), sameName}, "service /same: another service has the webhook configuration mutating postern-pods"},
 		{"no path", []router.AdmissionService{at("")}, `service path ""`},

@@ -14,6 +14,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // AdmitFunc decides one admission request. It returns a new, non-nil response. The
@@ -86,24 +87,44 @@ func (s AdmissionService) check() error {
 	return errors.Join(s.checkHalf("Mutate", s.Mutate != nil, s.MutatingConfig != nil), s.checkHalf("Validate", s.Validate != nil, s.ValidatingConfig != nil), s.checkNames())
 }
 
-// checkNames returns an error if a name is missing. Server-side apply
-// identifies configurations and their webhooks by name.
+// checkNames returns an error for a name that the API server would refuse at each registration. Server-side apply identifies
+// configurations and their webhooks by name.
 func (s AdmissionService) checkNames() error {
-	var names []string
+	var errs []error
 	if c := s.MutatingConfig; c != nil {
-		names = append(names, c.Name)
+		var webhooks []string
 		for _, w := range c.Webhooks {
-			names = append(names, w.Name)
+			webhooks = append(webhooks, w.Name)
 		}
+		errs = append(errs, checkNames(c.Name, webhooks))
 	}
 	if c := s.ValidatingConfig; c != nil {
-		names = append(names, c.Name)
+		var webhooks []string
 		for _, w := range c.Webhooks {
-			names = append(names, w.Name)
+			webhooks = append(webhooks, w.Name)
 		}
+		errs = append(errs, checkNames(c.Name, webhooks))
 	}
-	if slices.Contains(names, "") {
-		return fmt.Errorf("service %s: a webhook configuration or a webhook in it has no name", s.Path)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("service %s: %w", s.Path, err)
+	}
+	return nil
+}
+
+func checkNames(config string, webhooks []string) error {
+	if config == "" || slices.Contains(webhooks, "") {
+		return errors.New("a webhook configuration or a webhook in it has no name")
+	}
+	if wrong := validation.IsDNS1123Subdomain(config); len(wrong) > 0 {
+		return fmt.Errorf("the name of the webhook configuration %q: %s", config, wrong[0])
+	}
+	for i, name := range webhooks {
+		if wrong := validation.IsFullyQualifiedName(nil, name); len(wrong) > 0 {
+			return fmt.Errorf("the name of the webhook %q: %s", name, wrong[0].Detail)
+		}
+		if slices.Contains(webhooks[:i], name) {
+			return fmt.Errorf("the webhook configuration %s has two webhooks %s", config, name)
+		}
 	}
 	return nil
 }

@@ -77,12 +77,16 @@ func TestListsThatContradictThemselves(t *testing.T) {
 		families admissions.List
 		want     string
 	}{
-		"two plugins of one name":  {append(admissions.Families(), family("acme", plugin("AlwaysPullImages"))), "plugin AlwaysPullImages is in the list of families twice: in family pods and in family acme"},
-		"two families of one name": {append(admissions.Families(), family("pods", plugin("Acme"))), "family pods is in the list of families twice"},
-		"two flags of one name":    {admissions.List{family("acme", plugin("A", admit.Flag{Name: "x"}), plugin("B", admit.Flag{Name: "x"}))}, "flag --x is in the list of families twice: in plugin A and in plugin B"},
-		"a flag of the process":    {admissions.List{family("acme", plugin("A", admit.Flag{Name: "kubeconfig"}))}, "plugin A: the flag --kubeconfig exists already"},
-		"a gate with two defaults": {admissions.List{family("acme", gated("A", true), gated("B", false))}, "feature gates of plugin B"},
-		"a plugin without New":     {admissions.List{family("acme", &admit.Plugin{Name: "A"})}, `plugin "A" has no name or no New`},
+		"two plugins of one name":        {append(admissions.Families(), family("acme", plugin("AlwaysPullImages"))), "plugin AlwaysPullImages is in the list of families twice: in family pods and in family acme"},
+		"two families of one name":       {append(admissions.Families(), family("pods", plugin("Acme"))), "family pods is in the list of families twice"},
+		"two flags of one name":          {admissions.List{family("acme", plugin("A", admit.Flag{Name: "x"}), plugin("B", admit.Flag{Name: "x"}))}, "flag --x is in the list of families twice: in plugin A and in plugin B"},
+		"a flag of the process":          {admissions.List{family("acme", plugin("A", admit.Flag{Name: "kubeconfig"}))}, "plugin A: the flag --kubeconfig exists already"},
+		"a gate with two defaults":       {admissions.List{family("acme", gated("A", true), gated("B", false))}, "feature gates of plugin B"},
+		"a family in upper case":         {admissions.List{family("Acme_Pods", plugin("A"))}, `family "Acme_Pods": want a name of lower-case letters, digits and '-', such as pods`},
+		"a family with a dot":            {admissions.List{family("acme.pods", plugin("A"))}, `family "acme.pods": want a name`},
+		"a family without a name":        {admissions.List{family("", plugin("A"))}, `family "": want a name`},
+		"a plugin that no flag can name": {admissions.List{family("acme", plugin("A,B"))}, `plugin "A,B": the name has a comma or a space`},
+		"a plugin without New":           {admissions.List{family("acme", &admit.Plugin{Name: "A"})}, `plugin "A" has no name or no New`},
 	} {
 		var out bytes.Buffer
 		code := app.Program{Families: tc.families}.Run(t.Context(), []string{"serve", "--anything"}, &out, &out)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
 // Rules are rules of a role.
@@ -48,6 +49,17 @@ func Of(rules Rules) []Permission {
 	}
 	slices.SortFunc(out, Permission.Compare)
 	return slices.Compact(out)
+}
+
+// Grants reports whether rules grant a permission, for some objects at least: it ignores the names of objects, as Of does.
+func Grants(rules Rules, p Permission) bool {
+	for _, rule := range rules {
+		rule.ResourceNames = nil
+		if ok, _ := validation.Covers(Rules{rule}, Rules{To(p.Group, p.Resource, p.Verb)}); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // Compare orders permissions by group, then by resource, then by verb.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Run runs the cases of the plugin in the package under test.
@@ -60,6 +62,11 @@ func (c *Case) Check(ctx context.Context, p *admit.Plugin) []string {
 		s.Clock.Step(step.After.Duration)
 		for _, p := range s.check(ctx, c, &step) {
 			problems = append(problems, where+p)
+		}
+	}
+	for _, needed := range s.Permissions() {
+		if !access.Grants(slices.Concat(p.Access, c.Grants), needed) {
+			problems = append(problems, fmt.Sprintf("The plugin made a call for which Plugin.Access lacks %v", needed))
 		}
 	}
 	return append(problems, s.Backend.Problems()...)

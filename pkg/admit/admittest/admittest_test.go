@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/authorization"
 	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 )
 
@@ -27,6 +28,10 @@ func obedient() *admit.Plugin {
 		Name:         "Obedient",
 		Rules: []admit.Rule{
 			admit.On("pods", admissionv1.Create, admissionv1.Update), admit.On("pods", admissionv1.Delete).If("!('pass' in " + admit.CELValue("oldObject.metadata.annotations", "{}") + ")"),
+		},
+		Access: access.Rules{
+			access.Review(), access.Watch("", "namespaces"), access.To("", "namespaces", "create"), access.To("", "configmaps", "list"),
+			access.Watch("acme.example.com", "gateways"), access.To("acme.example.com", "widgets", "list", "patch"),
 		},
 		Features: map[featuregate.Feature]featuregate.FeatureSpec{"Stern": {Default: false, PreRelease: featuregate.Alpha}},
 		New: func(d admit.Deps, config []byte) (admit.Handler, error) {
@@ -208,10 +213,20 @@ func TestCheck(t *testing.T) {
 		"another may":                 {"authorize: [{user: bob, verb: use, resource: things, name: it}]\n" + create("may: things") + `want: {allowed: false, message: 'pods "web" is forbidden: may not: '}`, ""},
 		"may not, with a reason":      {"authorize: [{verb: use, resource: things, name: it, allowed: false, reason: because}]\n" + create("may: things") + `want: {allowed: false, message: 'pods "web" is forbidden: may not: because'}`, ""},
 		"nobody to ask":               {"authorize: [{verb: use, resource: things, name: it, error: asleep}]\n" + create("may: things") + "want: {failure: 500, message: 'creating a SubjectAccessReview: asleep'}", ""},
-		"bad configuration":           {"config: bad\nwant: {configError: bad is bad}", ""},
-		"bad otherwise":               {"config: bad\nwant: {configError: worse}", "Got configuration error"},
-		"good configuration":          {"want: {configError: bad is bad}", "Got error <nil>"},
-		"bad by surprise":             {"config: bad\n" + create("") + "want: {allowed: true}", "The plugin could not be made"},
+		"a call without permission":   {create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", `The plugin made a call for which Plugin.Access lacks {apiGroups: [""], resources: [secrets], verbs: [list]}`},
+		"with a grant":                {"grants: [{apiGroups: [''], resources: [secrets], verbs: [list]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"with a grant of everything":  {"grants: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"with a grant of some":        {"grants: [{apiGroups: [''], resources: [secrets], verbs: [list], resourceNames: [a]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
+		"with another grant":          {"grants: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", "verbs: [list]"},
+		"an earlier call without it": {`steps:
+- request: {operation: CREATE, object: ` + pod("list: /secrets") + `}
+  want: {allowed: true, warnings: ['0 listed, 0 cached']}
+- request: {operation: CREATE, object: ` + pod("") + `}
+  want: {allowed: true}`, "resources: [secrets], verbs: [list]"},
+		"bad configuration":  {"config: bad\nwant: {configError: bad is bad}", ""},
+		"bad otherwise":      {"config: bad\nwant: {configError: worse}", "Got configuration error"},
+		"good configuration": {"want: {configError: bad is bad}", "Got error <nil>"},
+		"bad by surprise":    {"config: bad\n" + create("") + "want: {allowed: true}", "The plugin could not be made"},
 		"early and late": {`clock: 2026-01-01T10:00:00Z
 steps:
 - request: {operation: CREATE, object: ` + pod("after: '10:01'") + `}

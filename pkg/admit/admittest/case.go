@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -42,6 +43,8 @@ type Case struct {
 	// Authorize lists access reviews and their answers. The default answer of a
 	// listed review is yes. All other reviews are answered no.
 	Authorize []Access `json:"authorize"`
+	// Grants are permissions besides those of Plugin.Access. An administrator adds them for what the configuration names.
+	Grants access.Rules `json:"grants"`
 	// Errors makes calls of the API server fail.
 	Errors []CallError `json:"errors"`
 	// Backend holds the answers of a server that the plugin asks, in order. {backend} in the

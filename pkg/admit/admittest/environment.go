@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/authorization"
 	"github.com/postern-dev/postern/pkg/admit"
+	"github.com/postern-dev/postern/pkg/admit/access"
 )
 
 // Access is one access review and its answer.
@@ -84,13 +86,17 @@ type Environment struct {
 	// Background runs the background functions of plugins.
 	Background []func(context.Context)
 
-	access []Access
-	errors []CallError
+	reviews []Access
+	errors  []CallError
+	// cleared are the permissions that calls needed before they were forgotten.
+	cleared map[access.Permission]bool
 }
 
 // Environment returns the cluster of the case. The caller closes it.
 func (c *Case) Environment() (*Environment, error) {
-	e := &Environment{Dynamic: newDynamicClient(), Clock: clocktesting.NewFakeClock(c.Start()), access: c.Authorize, errors: c.Errors}
+	e := &Environment{
+		Dynamic: newDynamicClient(), Clock: clocktesting.NewFakeClock(c.Start()), reviews: c.Authorize, errors: c.Errors, cleared: map[access.Permission]bool{},
+	}
 	defined, err := c.definitions()
 	if err != nil {
 		return nil, err
@@ -263,7 +269,7 @@ func (c *Case) flags(p *admit.Plugin) (map[string]string, error) {
 
 // Decide answers an access review according to the case.
 func (e *Environment) Decide(user string, a authorizationv1.ResourceAttributes) (admit.Decision, error) {
-	for _, x := range e.access {
+	for _, x := range e.reviews {
 		same := x.User == "" || is(x.User, user)
 		for _, pair := range [][2]string{{x.Verb, a.Verb}, {x.Group, a.Group}, {x.Resource, a.Resource}, {x.Subresource, a.Subresource}, {x.Namespace, a.Namespace}, {x.Name, a.Name}} {
 			same = same && is(pair[0], pair[1])
@@ -324,8 +330,31 @@ func (e *Environment) Writes() ([]Write, error) {
 	}))
 }
 
+// Permissions returns the permissions that the calls so far needed, in order, also those that ClearActions forgot. It leaves out
+// the reads of /version, /api and /apis, which Kubernetes permits to every service account.
+func (e *Environment) Permissions() []access.Permission {
+	needed := maps.Clone(e.cleared)
+	e.addPermissions(needed)
+	return slices.SortedFunc(maps.Keys(needed), access.Permission.Compare)
+}
+
+func (e *Environment) addPermissions(needed map[access.Permission]bool) {
+	for _, a := range e.Actions() {
+		p := access.Permission{Verb: a.GetVerb(), Group: a.GetResource().Group, Resource: a.GetResource().Resource}
+		if sub := a.GetSubresource(); sub != "" {
+			p.Resource += "/" + sub
+		}
+		// The fake reports discovery so.
+		if p.Group == "" && slices.Contains([]string{"version", "group", "resource"}, p.Resource) {
+			continue
+		}
+		needed[p] = true
+	}
+}
+
 // ClearActions forgets the calls so far.
 func (e *Environment) ClearActions() {
+	e.addPermissions(e.cleared)
 	e.Client.ClearActions()
 	e.Dynamic.ClearActions()
 	e.Metadata.ClearActions()

@@ -18,6 +18,7 @@ config:
   cluster: {name: eu-1}
   workloads:
   - {group: ray.io, version: v1, resource: rayclusters, kind: RayCluster, pods: [{path: spec.workerGroupSpecs.*, replicas: [replicas], template: template}]}
+grants: [{apiGroups: [ray.io], resources: [rayclusters], verbs: [list, watch]}]
 backend: []
 cluster:
 - apiVersion: quota.postern.dev/v1alpha1
