@@ -114,9 +114,9 @@ func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
 func (h Handler) checkCalled(rules []Rule) error {
 	switch {
 	case h.Mutate != nil && len(rulesIn(rules, Mutating)) == 0:
-		return errors.New("Mutate has no rule for the mutating phase, so nothing would call it")
+		return errors.New("no rule for the mutating phase, so nothing would call Mutate")
 	case h.Validate != nil && len(rulesIn(rules, Validating)) == 0:
-		return errors.New("Validate has no rule for the validating phase, so nothing would call it")
+		return errors.New("no rule for the validating phase, so nothing would call Validate")
 	}
 	return nil
 }

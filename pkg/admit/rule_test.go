@@ -98,8 +98,8 @@ func TestFuncThatNothingCalls(t *testing.T) {
 		rules   []admit.Rule
 		want    string
 	}{
-		"no rule":                  {admit.Handler{Validate: pass}, nil, "plugin P: Validate has no rule for the validating phase, so nothing would call it"},
-		"a rule of the other one":  {admit.Handler{Mutate: pass, Validate: pass}, []admit.Rule{pods.In(admit.Validating)}, "plugin P: Mutate has no rule for the mutating phase, so nothing would call it"},
+		"no rule":                  {admit.Handler{Validate: pass}, nil, "plugin P: no rule for the validating phase, so nothing would call Validate"},
+		"a rule of the other one":  {admit.Handler{Mutate: pass, Validate: pass}, []admit.Rule{pods.In(admit.Validating)}, "plugin P: no rule for the mutating phase, so nothing would call Mutate"},
 		"a rule of both":           {admit.Handler{Mutate: pass, Validate: pass}, []admit.Rule{pods}, ""},
 		"a rule of the handler":    {admit.Handler{Validate: pass, Rules: []admit.Rule{pods}}, nil, ""},
 		"a rule for what it lacks": {admit.Handler{Validate: pass}, []admit.Rule{pods}, ""},
