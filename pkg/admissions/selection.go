@@ -1,16 +1,15 @@
 package admissions
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/spf13/pflag"
 
+	"github.com/postern-dev/postern/internal/suggest"
 	"github.com/postern-dev/postern/pkg/admit"
 )
 
@@ -90,20 +89,11 @@ func (l List) known(flag string, names []string) error {
 	return errors.Join(errs...)
 }
 
-// maxSuggestion is the largest edit distance between a misspelt name and the suggested name.
-const maxSuggestion = 5
-
 // unknown returns an error for an unknown plugin name, and suggests the most similar name.
 func (l List) unknown(name string) string {
 	names := l.Names()
-	distance := func(other string) int {
-		return levenshtein.Distance(strings.ToLower(strings.TrimSpace(name)), strings.ToLower(other), nil)
-	}
-	if len(names) > 0 {
-		likeliest := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
-		if distance(likeliest) <= min(maxSuggestion, len(likeliest)/2) {
-			return fmt.Sprintf("there is no plugin %q, did you mean %s?", name, likeliest)
-		}
+	if likeliest := suggest.Name(name, names); likeliest != "" {
+		return fmt.Sprintf("there is no plugin %q, did you mean %s?", name, likeliest)
 	}
 	return fmt.Sprintf("there is no plugin %q; there are: %s", name, strings.Join(names, ", "))
 }
@@ -130,7 +120,11 @@ func (s *Selection) apiServer() (map[string]bool, error) {
 			}
 		default:
 			if _, ok := all[name]; !ok {
-				return nil, fmt.Errorf("--%s: kube-apiserver has no plugin %q", admit.APIServerFlag, name)
+				err := fmt.Errorf("--%s: kube-apiserver has no plugin %q", admit.APIServerFlag, name)
+				if likeliest := suggest.Name(name, slices.Sorted(maps.Keys(all))); likeliest != "" {
+					return nil, fmt.Errorf("%w, did you mean %s?", err, likeliest)
+				}
+				return nil, err
 			}
 			running[name] = true
 		}

@@ -70,7 +70,8 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	plugins, pluginsErr := p.newPlugins()
 	checkConfig, checkErr := p.newCheckConfig()
 	rbac, rbacSections, rbacErr := p.newRBAC()
-	if err := errors.Join(pluginsErr, checkErr, rbacErr); err != nil {
+	gates, gatesErr := p.Families.Features()
+	if err := errors.Join(pluginsErr, checkErr, rbacErr, gatesErr); err != nil {
 		return nil, err
 	}
 	// No template of cobra is set: text/template calls methods by name, so the linker would keep every method of every
@@ -93,6 +94,7 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	if err := completeServe(root, p.Families); err != nil {
 		return nil, err
 	}
+	root.SetFlagErrorFunc(flagErrors(gates))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		switch cmd {
 		case root, serve:

@@ -131,10 +131,11 @@ FILE:24: plugin PodNodeSelector: podNodeSelectorPluginConfig.c: invalid selector
 postern: FILE: 8 mistakes
 `,
 		},
-		"no file":      {args: []string{"/no/such/file"}, code: 2, stderr: "postern: open /no/such/file: no such file or directory\n"},
-		"no argument":  {args: []string{}, code: 2, stderr: "postern: got 0 arguments, want one file\n"},
-		"two files":    {args: []string{"a", "b"}, code: 2, stderr: "postern: got 2 arguments, want one file\n"},
-		"unknown gate": {args: []string{"a", "--feature-gates=No=true"}, code: 2, stderr: "postern: invalid argument \"No=true\" for \"--feature-gates\" flag: unrecognized feature gate: No\n"},
+		"no file":       {args: []string{"/no/such/file"}, code: 2, stderr: "postern: open /no/such/file: no such file or directory\n"},
+		"no argument":   {args: []string{}, code: 2, stderr: "postern: got 0 arguments, want one file\n"},
+		"two files":     {args: []string{"a", "b"}, code: 2, stderr: "postern: got 2 arguments, want one file\n"},
+		"unknown gate":  {args: []string{"a", "--feature-gates=No=true"}, code: 2, stderr: "postern: invalid argument \"No=true\" for \"--feature-gates\" flag: unrecognized feature gate: No\n"},
+		"misspelt gate": {args: []string{"a", "--feature-gates=AllBeta=true,AllAlfa=true"}, code: 2, stderr: "postern: invalid argument \"AllBeta=true,AllAlfa=true\" for \"--feature-gates\" flag: unrecognized feature gate: AllAlfa, did you mean AllAlpha?\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Neither a pod nor a cluster is near.
@@ -431,5 +432,33 @@ func TestCommandsAreSuggested(t *testing.T) {
 	}
 	if code, stdout, _ := runApp(t.Context(), "migrate"); code != 0 || !strings.Contains(stdout, "psp ") {
 		t.Errorf("Got code %d and %s, want the help", code, stdout)
+	}
+}
+
+// TestFlagsAreSuggested has only flags of the command itself: check-config has no --kubeconfig.
+func TestFlagsAreSuggested(t *testing.T) {
+	for args, want := range map[string]string{
+		"--enable-admission-plugin=X":       "unknown flag: --enable-admission-plugin, did you mean --enable-admission-plugins?",
+		"serve --enable-admission-plugin X": "unknown flag: --enable-admission-plugin, did you mean --enable-admission-plugins?",
+		"-enable-admission-plugins=X":       "unknown shorthand flag: 'e' in -enable-admission-plugins=X, did you mean --enable-admission-plugins?",
+		"--Secure_Port=1":                   "unknown flag: --Secure_Port, did you mean --secure-port?",
+		"--etcd-servers=X":                  "unknown flag: --etcd-servers",
+		"--x":                               "unknown flag: --x",
+		"-x":                                "unknown shorthand flag: 'x' in -x",
+		"check-config --admissioncontrol=X a.yaml":           "unknown flag: --admissioncontrol, did you mean --admission-control?",
+		"check-config --kubeconfg=X":                         "unknown flag: --kubeconfg",
+		"uninstall --kubeconfg=X":                            "unknown flag: --kubeconfg, did you mean --kubeconfig?",
+		"rotate-ca --kubeconfg=X":                            "unknown flag: --kubeconfg, did you mean --kubeconfig?",
+		"version --outptu=json":                              "unknown flag: --outptu, did you mean --output?",
+		"plugins --feature-gate=AllAlpha=true":               "unknown flag: --feature-gate, did you mean --feature-gates?",
+		"rbac --enabled-admission-plugins=X":                 "unknown flag: --enabled-admission-plugins, did you mean --enable-admission-plugins?",
+		"migrate psp --relatedonly":                          "unknown flag: --relatedonly, did you mean --related-only?",
+		"--feature-gates=AllAlfa=true":                       "invalid argument \"AllAlfa=true\" for \"--feature-gates\" flag: unrecognized feature gate: AllAlfa, did you mean AllAlpha?",
+		"--feature-gates=allalpha=true":                      "invalid argument \"allalpha=true\" for \"--feature-gates\" flag: unrecognized feature gate: allalpha, did you mean AllAlpha?",
+		"check-config a --api-server-plugins=NodeRestricton": "--api-server-plugins: kube-apiserver has no plugin \"NodeRestricton\", did you mean NodeRestriction?",
+	} {
+		if code, stdout, stderr := runApp(t.Context(), strings.Fields(args)...); code != 2 || stdout != "" || stderr != "postern: "+want+"\n" {
+			t.Errorf("%s: got code %d, stdout %q and stderr %q, want 2 and %q", args, code, stdout, stderr, want)
+		}
 	}
 }
