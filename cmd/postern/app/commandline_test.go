@@ -401,6 +401,8 @@ func TestCompletions(t *testing.T) {
 		"--admission-control-config-file ": {"yaml", "yml", "json"},
 		"check-config ":                    {"yaml", "yml", "json"},
 		"check-config a.yaml ":             {},
+		"migrate psp ":                     {"yaml", "yml", "json"},
+		"migrate podpreset a.yaml ":        {},
 		"check-config --admission-control " + strings.Join(admissions.Families().Names(), ",") + ",": {},
 		"--cert-dir ": {},
 		"--api-server-plugins " + strings.Join(admissions.Families().Names(), ",") + ",": {},

@@ -1,7 +1,11 @@
 package command
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -40,11 +44,11 @@ func newMigratePSP() *cobra.Command {
 		Use:   "psp",
 		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
-			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Policies of " +
+			"The command reads YAML or JSON from a file, or without one (or with -) from its standard input, and writes YAML to its standard output. Policies of " +
 			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
 			"allow to use policies also allow it in that group. " + otherDocuments,
 		Example: "  kubectl get podsecuritypolicies,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
-			"  postern migrate psp --related-only < old.yaml > new.yaml",
+			"  postern migrate psp --related-only old.yaml > new.yaml",
 	}, "Write only the policies, the roles with a rule that allows to use them and is not only wildcards, and the bindings to these roles.", migration.PodSecurityPolicies)
 }
 
@@ -53,22 +57,31 @@ func newMigratePodPreset() *cobra.Command {
 		Use:   "podpreset",
 		Short: "Migrate PodPresets, and the roles for them",
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
-			"The command reads YAML or JSON from its standard input, and writes YAML to its standard output. Presets of " +
+			"The command reads YAML or JSON from a file, or without one (or with -) from its standard input, and writes YAML to its standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
 			"permissions for presets also have them in that group. " + otherDocuments,
 		Example: "  kubectl get podpresets.v1alpha1.settings.k8s.io,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
-			"  postern migrate podpreset --related-only < old.yaml > new.yaml",
+			"  postern migrate podpreset --related-only old.yaml > new.yaml",
 	}, "Write only the presets, the roles with a rule for them that is not only wildcards, and the bindings to these roles.", migration.PodPresets)
 }
 
-// newMigration completes a subcommand with its flag. The subcommand ends with its context, even while it waits for its standard
-// input.
+// newMigration completes a subcommand with its argument and its flag. The subcommand ends with its context, even while it waits for
+// its input.
 func newMigration(cmd *cobra.Command, usage string, run migration.Run) *cobra.Command {
-	cmd.Args = cobra.NoArgs
+	cmd.Use += " [FILE]"
+	cmd.Args = oneInput
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+	}
 	relatedOnly := cmd.Flags().Bool("related-only", false, usage)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ended := make(chan error, 1)
-		go func() { ended <- run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly) }()
+		go func() {
+			ended <- withInput(cmd, args, func(in io.Reader) error { return run(in, cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly) })
+		}()
 		select {
 		case err := <-ended:
 			return err
@@ -77,4 +90,27 @@ func newMigration(cmd *cobra.Command, usage string, run migration.Run) *cobra.Co
 		}
 	}
 	return cmd
+}
+
+// oneInput refuses several files: warnings and errors tell a document by its number in the input.
+func oneInput(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("got %d arguments, want one file, or none or - for the standard input", len(args))
+	}
+	return nil
+}
+
+// withInput calls read with the file in args, or with the standard input.
+func withInput(cmd *cobra.Command, args []string, read func(io.Reader) error) error {
+	if len(args) == 0 || args[0] == "-" {
+		return read(cmd.InOrStdin())
+	}
+	text, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	if err := read(bytes.NewReader(text)); err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	return nil
 }
