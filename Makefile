@@ -229,11 +229,14 @@ e2e: build bin/gate $(GOTESTSUM) ## End-to-end tests with a real control plane [
 
 .PHONY: flake
 # A busy loop ends with the shell of the recipe.
-flake: build ## Ten times one test, beside a busy loop on each processor [PKG=./test/e2e RUN=TestX]
-	@test -n "$(PKG)" -a -n "$(RUN)" || { echo "flake: set PKG=./test/e2e RUN=TestX"; exit 2; }
+flake: flake-test build ## Ten times one test, beside a busy loop on each processor [PKG=./test/e2e RUN=TestX]
 	@export POSTERN_BINARY="$(CURDIR)/bin/postern"; cd $(PKG) && { go test -list '^($(RUN))$$' . | grep -q '^Test' || { echo "flake: $(PKG) has no $(RUN)"; exit 2; }; }; \
 		for i in $$(seq "$$(getconf _NPROCESSORS_ONLN)"); do sh -c "while kill -0 $$$$; do :; done" 2>/dev/null & done; \
 		go test -count=10 $(flags-$(patsubst %/,%,$(PKG))) -timeout 2h -run '^($(RUN))$$' .
+
+.PHONY: flake-test
+flake-test:
+	@test -n "$(PKG)" -a -n "$(RUN)" || { echo "flake: set PKG=./test/e2e RUN=TestX"; exit 2; }
 
 .PHONY: node
 node: $(if $(filter Linux,$(shell uname)),bin/node) ## Tests on a real node: the README's installation, exec, rollouts under load (Linux, root)
@@ -300,9 +303,13 @@ image: $(IMAGE_PLATFORMS:%=bin/%/postern) bin/image ## Write the container image
 		$(IMAGE_PLATFORMS:%=bin/%/postern)
 
 .PHONY: push
-push: image ## Push the container image [IMAGE=registry/name:tag]
-	@test -n "$(IMAGE)" || { echo "push: set IMAGE=registry/name:tag"; exit 2; }
+push: push-image image ## Push the container image [IMAGE=registry/name:tag]
 	bin/image push bin/postern-image.tar $(IMAGE)
+
+# A prerequisite before the image, so that nothing is built without the variable. .NOTPARALLEL keeps the order.
+.PHONY: push-image
+push-image:
+	@test -n "$(IMAGE)" || { echo "push: set IMAGE=registry/name:tag"; exit 2; }
 
 .PHONY: release
 release: image $(RELEASE_PLATFORMS:%=bin/%/postern) ## Write binaries, image, chart, manifest and checksums to bin/release [IMAGE= RELEASE=folder]
