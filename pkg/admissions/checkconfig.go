@@ -73,9 +73,12 @@ func (l List) CheckConfig(file string, enabled []string, deps func() (admit.Deps
 		configs, c.result.Warnings, err = l.parseConfigs(file, text, l.Names())
 		return err
 	})
-	c.result.Warnings = append(c.result.Warnings, l.withoutEffect(file, configs, enabled)...)
 	// The check removes mistakes, so a configuration may be missing only in what is left.
 	intact := len(c.result.Mistakes) == 0
+	if intact && len(configs)+len(c.result.Warnings) == 0 {
+		c.result.Warnings = append(c.result.Warnings, noEntry(file))
+	}
+	c.result.Warnings = append(c.result.Warnings, l.withoutEffect(file, configs, enabled)...)
 	for _, name := range l.Names() {
 		config, isEnabled := configs[name], slices.Contains(enabled, name)
 		switch {

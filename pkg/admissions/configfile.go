@@ -39,7 +39,16 @@ func (l List) LoadConfigs(file string, enabled []string) (configs Configs, warni
 	if err != nil {
 		return nil, nil, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
-	return l.parseConfigs(file, text, enabled)
+	configs, warnings, err = l.parseConfigs(file, text, enabled)
+	if err == nil && len(configs)+len(warnings) == 0 {
+		warnings = []string{noEntry(file)}
+	}
+	return configs, warnings, err
+}
+
+// noEntry is the warning about a file without entries. Each entry has a configuration or a warning.
+func noEntry(file string) string {
+	return file + ": the file has no entry for a plugin, so it has no effect"
 }
 
 // parseConfigs is LoadConfigs for the text of the file.
@@ -48,6 +57,9 @@ func (l List) parseConfigs(file string, text []byte, enabled []string) (configs 
 	var top map[string]any
 	if err := admit.DecodeConfig(text, &top); err != nil {
 		return nil, nil, whole.locate(err)
+	}
+	if top == nil {
+		return nil, nil, whole.locate(admit.InvalidField("", "the file is empty, want an AdmissionConfiguration of %s", apiserverv1.SchemeGroupVersion))
 	}
 	kind, version := stringOf(top["kind"]), stringOf(top["apiVersion"])
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}

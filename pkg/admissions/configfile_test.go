@@ -56,6 +56,9 @@ func TestConfigs(t *testing.T) {
 			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: more/pull.yaml}]", "more/pull.yaml": "a: 1"},
 			want:  map[string]string{"AlwaysPullImages": "a: 1"},
 		},
+		"no field plugins":    {files: map[string]string{"c.yaml": head}, warnings: []string{"c.yaml: the file has no entry for a plugin, so it has no effect"}},
+		"no value of plugins": {files: map[string]string{"c.yaml": head + "plugins:\n"}, warnings: []string{"c.yaml: the file has no entry for a plugin, so it has no effect"}},
+		"no entry":            {files: map[string]string{"c.yaml": head + "plugins: []\n"}, warnings: []string{"c.yaml: the file has no entry for a plugin, so it has no effect"}},
 		"inline, and in a file that does not count": {
 			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages, path: missing.yaml, configuration: {a: 1}}]"},
 			want:  map[string]string{"AlwaysPullImages": `{"a":1}`},
@@ -63,9 +66,6 @@ func TestConfigs(t *testing.T) {
 		"an entry without a configuration": {
 			files: map[string]string{"c.yaml": head + "plugins: [{name: AlwaysPullImages}]"},
 			want:  map[string]string{"AlwaysPullImages": ""},
-		},
-		"no entries": {
-			files: map[string]string{"c.yaml": head},
 		},
 		"an entry for a plugin that does not run, with a file that is not there": {
 			files:    map[string]string{"c.yaml": head + "plugins: [{name: Priority, path: missing.yaml}]"},
@@ -143,7 +143,16 @@ func TestConfigMistakes(t *testing.T) {
 			nil, "--admission-control-config-file: open c.yaml: no such file or directory",
 		},
 		"an empty file": {
-			map[string]string{"c.yaml": ""}, `c.yaml:1: kind "" of version "", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": ""}, `c.yaml:1: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+		},
+		"a file with only comments": {
+			map[string]string{"c.yaml": "# none\n"}, `c.yaml:1: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+		},
+		"a file with only empty documents": {
+			map[string]string{"c.yaml": "---\n---\n"}, `c.yaml:2: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+		},
+		"an empty mapping": {
+			map[string]string{"c.yaml": "{}"}, `c.yaml:1: kind "" of version "", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"a list": {
 			map[string]string{"c.yaml": "[]"}, `c.yaml:1: want a mapping`,

@@ -68,19 +68,15 @@ func (o offline) checkConfig(cmd *cobra.Command, file string) error {
 	}
 	switch n := len(checked.Mistakes); n {
 	case 0:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistake. Configured plugins: %s.\n", file, listOr(checked.Plugins, "none"))
+		result := "The file configures no plugin."
+		if len(checked.Plugins) > 0 {
+			result = "Configured plugins: " + strings.Join(checked.Plugins, ", ") + "."
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistake. %s\n", file, result)
 		return nil
 	case 1:
 		return fmt.Errorf("%s: 1 mistake", file)
 	default:
 		return fmt.Errorf("%s: %d mistakes", file, n)
 	}
-}
-
-// listOr returns a list as text, or the text otherwise if it is empty.
-func listOr(list []string, otherwise string) string {
-	if len(list) == 0 {
-		return otherwise
-	}
-	return strings.Join(list, ", ")
 }

@@ -63,7 +63,7 @@ func TestCheckConfig(t *testing.T) {
 		"plugins that are on by default beside an API server without them": {
 			config: head + "- name: ServiceAccount\n- name: PodNodeSelector\n",
 			args:   []string{"--api-server-plugins=none", "--disable-admission-plugins=ServiceAccount", "FILE"},
-			stdout: "FILE: no mistake. Configured plugins: none.\n",
+			stdout: "FILE: no mistake. The file configures no plugin.\n",
 			stderr: "warning: FILE: the entry for ServiceAccount has no effect, because the plugin is not enabled, see --enable-admission-plugins\n" +
 				"warning: FILE: the entry for PodNodeSelector has no effect, because the plugin is not enabled, see --enable-admission-plugins\n",
 		},
@@ -81,7 +81,15 @@ func TestCheckConfig(t *testing.T) {
 			args: []string{"--enable-admission-plugins=PodSecurty", "FILE"},
 			code: 2, stderr: "postern: --enable-admission-plugins: there is no plugin \"PodSecurty\", did you mean PodSecurity?\n",
 		},
-		"no entry": {config: head + "  []\n", stdout: "FILE: no mistake. Configured plugins: none.\n"},
+		"no entry": {
+			config: head + "  []\n", stdout: "FILE: no mistake. The file configures no plugin.\n",
+			stderr: "warning: FILE: the file has no entry for a plugin, so it has no effect\n",
+		},
+		"an entry without a configuration": {
+			config: head + "- name: AlwaysPullImages\n", args: []string{"--enable-admission-plugins=AlwaysPullImages", "FILE"},
+			stdout: "FILE: no mistake. The file configures no plugin.\n",
+		},
+		"an empty file": {code: 2, stderr: "FILE:1: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1\npostern: FILE: 1 mistake\n"},
 		"a mistake": {
 			config: head + "- name: AlwaysPullImage\n",
 			code:   2, stderr: "FILE:4: plugins[0].name: there is no plugin \"AlwaysPullImage\", did you mean AlwaysPullImages?\npostern: FILE: 1 mistake\n",

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,7 +233,7 @@ func (d decider) or(list []string) string {
 	if d != "" {
 		return "by " + string(d)
 	}
-	return listOr(list, "-")
+	return listOrDash(list)
 }
 
 func yes(b bool) string {
@@ -241,3 +242,5 @@ func yes(b bool) string {
 	}
 	return "-"
 }
+
+func listOrDash(list []string) string { return cmp.Or(strings.Join(list, ", "), "-") }
