@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -34,6 +35,10 @@ type cluster struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
+	// credentials says where those for the API server are, for errors. Lasting is true if neither a file nor a plugin can change
+	// them while the process runs.
+	credentials string
+	lasting     bool
 	// time tells the time of the API server.
 	time *servertime.Clock
 }
@@ -43,7 +48,23 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClients(config)
+	c, err := newClients(config)
+	if err != nil {
+		return nil, err
+	}
+	c.credentials = whose(config, kubeconfig)
+	return c, nil
+}
+
+// whose says where credentials are.
+func whose(config *rest.Config, kubeconfig string) string {
+	if kubeconfig == "" {
+		return config.BearerTokenFile
+	}
+	if file, err := clientcmd.LoadFromFile(kubeconfig); err == nil && file.Contexts[file.CurrentContext] != nil {
+		return fmt.Sprintf("the user %s in %s", file.Contexts[file.CurrentContext].AuthInfo, kubeconfig)
+	}
+	return kubeconfig
 }
 
 // newClients makes the clients of an API server without calling it.
@@ -74,7 +95,8 @@ func newClients(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	return &cluster{client, dyn, meta, now}, nil
+	lasting := config.BearerTokenFile == "" && config.CertFile == "" && config.ExecProvider == nil && config.AuthProvider == nil
+	return &cluster{client: client, dynamic: dyn, metadata: meta, lasting: lasting, time: now}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {
@@ -92,7 +114,9 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// reach waits until the API server answers, at most for the given time.
+// reach waits until the API server answers, at most for the given time. It does not wait if the API server refuses credentials that
+// stay the same. Those of a file or a plugin may change, and an API server may refuse the token of a pod for a short time, while it
+// does not know the key or the service account yet: a restart of the pod would take longer.
 func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
 	log := klog.FromContext(ctx)
 	deadline := time.Now().Add(timeout)
@@ -105,7 +129,14 @@ func (c *cluster) reach(ctx context.Context, timeout time.Duration) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("stopped while waiting for the API server: %w", ctx.Err())
 		}
+		refused := apierrors.IsUnauthorized(err)
+		if refused && c.lasting {
+			return fmt.Errorf("the API server refuses the credentials of %s: %w", c.credentials, err)
+		}
 		if time.Now().Add(reachPause).After(deadline) {
+			if refused {
+				return fmt.Errorf("the API server refuses the credentials of %s, also after %v: %w", c.credentials, timeout, err)
+			}
 			return fmt.Errorf("no cluster reachable within %v: %w", timeout, err)
 		}
 		if attempt%5 == 1 {

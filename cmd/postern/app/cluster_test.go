@@ -4,6 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,4 +102,54 @@ func TestClientsHaveNoLimitOfTheirOwn(t *testing.T) {
 	if config.QPS >= 0 {
 		t.Errorf("The configuration of the clients has the limit %v", config.QPS)
 	}
+}
+
+// TestRefusedCredentials has an API server that refuses the first three requests. Credentials that stay the same fail at the first
+// one. A token in a file, as in a pod, may be accepted later.
+func TestRefusedCredentials(t *testing.T) {
+	for name, c := range map[string]struct {
+		config  rest.Config
+		timeout time.Duration
+		calls   int32
+		err     string
+	}{
+		"a token":             {config: rest.Config{BearerToken: "old"}, timeout: time.Minute, calls: 1, err: "the API server refuses the credentials of somebody: "},
+		"nothing":             {timeout: time.Minute, calls: 1, err: "the API server refuses the credentials of somebody: "},
+		"the token of a file": {config: rest.Config{BearerTokenFile: tokenFile(t)}, timeout: time.Minute, calls: 4},
+		"too late":            {config: rest.Config{BearerTokenFile: tokenFile(t)}, timeout: 1500 * time.Millisecond, calls: 2, err: "the API server refuses the credentials of somebody, also after 1.5s: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if calls.Add(1) <= 3 {
+					w.WriteHeader(http.StatusUnauthorized)
+					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`))
+					return
+				}
+				_, _ = w.Write([]byte(`{"gitVersion":"v1.37.1"}`))
+			}))
+			defer api.Close()
+			c.config.Host = api.URL
+			cluster, err := newClients(&c.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster.credentials = "somebody"
+			err = cluster.reach(t.Context(), c.timeout)
+			if (err == nil) != (c.err == "") || (err != nil && !strings.HasPrefix(err.Error(), c.err)) || calls.Load() != c.calls {
+				t.Errorf("Got error %v after %d calls, want %q after %d", err, calls.Load(), c.err, c.calls)
+			}
+		})
+	}
+}
+
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

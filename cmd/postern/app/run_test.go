@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -103,6 +105,23 @@ func TestNoClusterIsWaitedForAndToldOf(t *testing.T) {
 		}
 		if !strings.Contains(stderr, "Waiting for the API server") {
 			t.Errorf("%v: got %s, want a message about the waiting", command, stderr)
+		}
+	}
+}
+
+// TestRefusedByTheCluster wants an error that names the kubeconfig and its user, long before the time-out.
+func TestRefusedByTheCluster(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }))
+	defer api.Close()
+	for _, command := range [][]string{
+		{"--allow-no-plugins", "--bind-address=127.0.0.1", "--health-bind-address=", "--secure-port=" + freePort(t), "--cert-dir=" + t.TempDir(), "--webhook-url=https://127.0.0.1:1"},
+		{"uninstall"},
+		{"rotate-ca"},
+	} {
+		path := kubeconfig(t, api.URL)
+		code, _, stderr := runApp(t.Context(), append(command, "--startup-timeout=5m", "--kubeconfig="+path)...)
+		if want := "postern: the API server refuses the credentials of the user u in " + path + ": "; code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: got code %d and %s, want 2 and %q", command, code, stderr, want)
 		}
 	}
 }
