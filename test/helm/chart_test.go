@@ -302,6 +302,13 @@ func TestMistakesInSeveralValues(t *testing.T) {
 		"a flag in two items":         {args("--secure-port", "--9443"), "extraArgs: --secure-port is set by the value securePort"},
 		"the schema has no two items": {args("--secure-port", "9443"), "/extraArgs/1"},
 		"the namespace":               {args("--webhook-namespace=x"), "extraArgs: --webhook-namespace is set by the namespace of the release"},
+		"a CA for each replica":       {args("--cert-dir=/tmp"), "extraArgs: --cert-dir is set by the values of certificates"},
+		"another Service":             {args("--webhook-service=a"), "extraArgs: --webhook-service is set by the Service of the release"},
+		"another cluster":             {args("--kubeconfig=a"), "extraArgs: --kubeconfig is set by the service account of the release"},
+		"an unknown feature gate":     {values{"featureGates": values{"Nonsense": true}}, "featureGates: there is no feature gate Nonsense; there are: AllAlpha, "},
+		"known feature gates":         {values{"featureGates": values{"PodLevelResources": false, "AllBeta": true}}, ""},
+		"feature gates are null":      {values{"featureGates": nil}, ""},
+		"a program without its gates": {values{"featureGates": values{"Mine": true}, "program": values{"configurations": []any{"own"}, "services": true, "plugins": []any{}}, "plugins": []any{}}, ""},
 		"a prefix of a flag":          {args("--v=2", "--secure=1", "--webhook-timeout-x=--secure-port"), ""},
 		"the second of two mistakes":  {values{"securePort": 8080, "extraArgs": []any{"--feature-gates=A=true"}}, "\nextraArgs: --feature-gates is set by the value featureGates"},
 	} {
@@ -346,7 +353,7 @@ func TestExtraArgumentsOfValues(t *testing.T) {
 	}
 	for flag := range flags {
 		_, err := render(load(t), namespace, values{"extraArgs": []any{flag + "=x"}})
-		if refused := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by "); refused != (rendered[flag] || flag == "--admission-control") || !refused && err != nil {
+		if refused := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by "); refused != (rendered[flag] || slices.Contains([]string{"--admission-control", "--cert-dir", "--webhook-service", "--kubeconfig"}, flag)) || !refused && err != nil {
 			t.Errorf("%s in extraArgs: got the error %v, the Deployment sets it: %t", flag, err, rendered[flag])
 		}
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"io"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
@@ -15,8 +16,10 @@ type chartProgram struct {
 	Configurations []string `json:"configurations"`
 	// Services is true if the program has services without plugins, so that it serves also if no plugin is enabled. It is
 	// written also if it is false, because Helm merges the values with those of an earlier program.
-	Services bool          `json:"services"`
-	Plugins  []chartPlugin `json:"plugins"`
+	Services bool `json:"services"`
+	// FeatureGates are the names of all gates. The chart refuses others.
+	FeatureGates []string      `json:"featureGates"`
+	Plugins      []chartPlugin `json:"plugins"`
 }
 
 // chartPlugin is a plugin in the Helm chart.
@@ -36,6 +39,10 @@ func (o offline) writeChartValues(out io.Writer, rows []pluginRow) error {
 	}
 	// The schema of the chart wants a list, which may be empty.
 	program := chartProgram{Configurations: names, Services: len(o.Services) > 0, Plugins: []chartPlugin{}}
+	for gate := range o.features.GetAll() {
+		program.FeatureGates = append(program.FeatureGates, string(gate))
+	}
+	slices.Sort(program.FeatureGates)
 	for _, row := range rows {
 		grants, err := o.pluginGrants([]string{row.Name})
 		if err != nil {

@@ -87,7 +87,7 @@ capabilities:
 {{/*
 Refuses mistakes in more than one value, for which the schema has no clear message. It renders nothing. Every flag that the
 Deployment has from a value is here, because the chart reads the values, and not the arguments, for its roles, ports and files. So is
-the older flag for the same.
+the older flag for the same, and so are flags for what the chart makes: the CA that replicas share, the Service and the service account.
 */}}
 {{- define "postern.validate" -}}
 {{- $mistakes := list -}}
@@ -138,6 +138,14 @@ the older flag for the same.
     {{- $mistakes = append $mistakes "extraEnv: the variable POD_NAME is set by the chart" -}}
   {{- end -}}
 {{- end -}}
+{{- /* A program from an earlier version of postern plugins --output=helm does not name its feature gates. */ -}}
+{{- with $program.featureGates -}}
+  {{- range $gate := keys ($.Values.featureGates | default dict) | sortAlpha -}}
+    {{- if not (has $gate $program.featureGates) -}}
+      {{- $mistakes = append $mistakes (printf "featureGates: there is no feature gate %s; there are: %s" $gate (join ", " $program.featureGates)) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- $replicas := int .Values.replicas -}}
 {{- $min := toString .Values.podDisruptionBudget.minAvailable -}}
 {{- $available := int (trimSuffix "%" $min) -}}
@@ -167,6 +175,9 @@ the older flag for the same.
   "--tls-private-key-file" "the values of certificates"
   "--ca-bundle-file" "the values of certificates"
   "--metrics-authorization" "the value metrics.authorization"
+  "--cert-dir" "the values of certificates"
+  "--webhook-service" "the Service of the release"
+  "--kubeconfig" "the service account of the release"
 -}}
 {{- range .Values.extraArgs -}}
   {{- $flag := first (splitList "=" .) -}}
