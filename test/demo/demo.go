@@ -210,6 +210,12 @@ func (d *demo) play(ctx context.Context, results []*result) {
 			break
 		}
 	}
+	if d.images != nil {
+		fmt.Fprintf(d.out, "\nIn the namespace image-policy, only images of %s with a digest are admitted. The first pod is admitted, the second one is denied:\n\n", allowedImages)
+		const run = "kubectl run try --namespace=image-policy --dry-run=server --image=" + allowedImages + "/web"
+		fmt.Fprintln(d.out, run+"@sha256:"+strings.Repeat("0123456789abcdef", 4))
+		fmt.Fprintln(d.out, run+":v1")
+	}
 	fmt.Fprintf(d.out, "\nPostern's log, which is also in %s:\n\n", d.postern.log.path)
 	d.postern.log.follow(d.out)
 }

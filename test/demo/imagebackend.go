@@ -10,6 +10,9 @@ import (
 	"github.com/postern-dev/postern/test/controlplane/process"
 )
 
+// allowedImages is the registry whose images the backend admits, if they have a digest.
+const allowedImages = "ghcr.io/acme"
+
 // startImageBackend builds and starts the backend of ImagePolicyWebhook, with the client's files in a folder.
 func (d *demo) startImageBackend(ctx context.Context, folder string) error {
 	backend := filepath.Join(d.folder, "imagepolicy-backend")
@@ -27,7 +30,7 @@ func (d *demo) startImageBackend(ctx context.Context, folder string) error {
 		return fmt.Errorf("making certificates of the image policy backend: %w: %s", err, output)
 	}
 	d.images, err = process.StartLogged(filepath.Join(d.folder, "imagepolicy-backend.log"), nil, backend, "serve", "--dir="+folder,
-		"--address="+address, "--allow=ghcr.io/acme", "--exempt-namespaces=default,kube-system,pod-security")
+		"--address="+address, "--allow="+allowedImages, "--exempt-namespaces=default,kube-system,pod-security")
 	if err != nil {
 		return err
 	}
