@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,22 +15,37 @@ type snippet struct {
 	file, text string
 }
 
-// documents returns the paths of all documents for users.
+// root is the folder of the repository.
+var root = filepath.Join("..", "..", "..")
+
+// files returns the paths of all files of the repository with this end of their name, without those that builds and tests write.
+func files(t *testing.T, suffix string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		hidden := path != root && strings.HasPrefix(d.Name(), ".")
+		if d.IsDir() && (hidden || d.Name() == "bin" || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if !d.IsDir() && strings.HasSuffix(path, suffix) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// documents returns the paths of all documents.
 func documents(t *testing.T) []string {
 	t.Helper()
-	root := filepath.Join("..", "..", "..")
-	files := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md"), filepath.Join(root, "examples", "README.md")}
-	for _, pattern := range []string{"docs/*.md", "pkg/admissions/*/*/README.md"} {
-		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, found...)
+	found := files(t, ".md")
+	if len(found) < 60 {
+		t.Fatalf("Got %d documents, want those of all plugins", len(found))
 	}
-	if len(files) < 40 {
-		t.Fatalf("Got %d documents, want those of all plugins", len(files))
-	}
-	return files
+	return found
 }
 
 func content(t *testing.T, file string) string {
@@ -64,7 +80,7 @@ func snippets(t *testing.T, file string) []snippet {
 }
 
 var (
-	makeCommand    = regexp.MustCompile(`^(?:[A-Z]+=\S* )*make ([a-z][a-z0-9-]*)`)
+	makeCommand    = regexp.MustCompile(`^(?:[A-Z]+=\S* )*make ([a-z][a-z0-9/-]*)`)
 	posternCommand = regexp.MustCompile(`(?:^|<\(|\$\(|&& |; )(?:\./|bin/)?postern((?: [a-z][a-z-]*)*)((?: .*)?)$`)
 	flagArgument   = regexp.MustCompile(`(?:^|\s)--([a-z][a-z0-9-]*)`)
 	onlyFlags      = regexp.MustCompile(`^(?:- )?--[a-z]`)
@@ -121,11 +137,11 @@ func usageOf(t *testing.T, command ...string) usage {
 
 // TestDocumentsNameWhatExists checks every make target, every command and every flag in the code of the documents.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	makefile := content(t, filepath.Join("..", "..", "..", "Makefile"))
-	root := usageOf(t)
-	known := map[string]usage{"": root}
-	flags := slices.Clone(root.flags)
-	for _, command := range root.commands {
+	makefile := content(t, filepath.Join(root, "Makefile"))
+	main := usageOf(t)
+	known := map[string]usage{"": main}
+	flags := slices.Clone(main.flags)
+	for _, command := range main.commands {
 		known[command] = usageOf(t, command)
 		flags = append(flags, known[command].flags...)
 		for _, subcommand := range known[command].commands {
@@ -134,10 +150,12 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for _, file := range documents(t) {
+		// A program in the folder of its README has flags of its own.
+		program, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "main.go"))
 		for _, s := range snippets(t, file) {
 			if m := makeCommand.FindStringSubmatch(s.text); m != nil {
 				seen["make"]++
-				if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
+				if !regexp.MustCompile(`(?m)^(?:\S+ )*` + m[1] + `(?: \S+)*:`).MatchString(makefile) {
 					t.Errorf("%s: %q: the Makefile has no target %s", s.file, s.text, m[1])
 				}
 			}
@@ -147,7 +165,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			} else if onlyFlags.MatchString(s.text) {
 				seen["flag"]++
 				for _, m := range flagArgument.FindAllStringSubmatch(s.text, -1) {
-					if !slices.Contains(flags, m[1]) && elsewhere[m[1]] == "" {
+					if !slices.Contains(flags, m[1]) && elsewhere[m[1]] == "" && !strings.Contains(string(program), `"`+m[1]+`"`) {
 						t.Errorf("%s: %q: postern has no flag --%s", s.file, s.text, m[1])
 					}
 				}
@@ -199,9 +217,101 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
+var (
+	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
+	testName = regexp.MustCompile(`\bTest[A-Z]\w*`)
+	goFile   = regexp.MustCompile(`^\w+\.go$`)
+	pathLike = regexp.MustCompile(`^(?:cmd|docs|examples|installer|internal|pkg|test)(?:/[\w.-]+)+/?$`)
+	link     = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	noAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// goCode returns the names of all Go files and of all tests.
+func goCode(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{"TestX": true, "TestSomething": true} // Placeholders.
+	for _, path := range files(t, ".go") {
+		names[filepath.Base(path)] = true
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range testFunc.FindAllStringSubmatch(content(t, path), -1) {
+				names[m[1]] = true
+			}
+		}
+	}
+	return names
+}
+
+// dangling returns what a document names and does not exist: tests and Go files, which are in names, paths of the
+// repository, and what links point at.
+func dangling(t *testing.T, document string, names map[string]bool) []string {
+	t.Helper()
+	exists := func(path ...string) bool {
+		_, err := os.Stat(filepath.Join(path...))
+		return err == nil
+	}
+	var missing []string
+	for _, s := range snippets(t, document) {
+		for word := range strings.FieldsSeq(s.text) {
+			if goFile.MatchString(word) && !names[word] || pathLike.MatchString(word) && !exists(root, word) && !exists(filepath.Dir(document), word) {
+				missing = append(missing, word)
+			}
+			for _, name := range testName.FindAllString(word, -1) {
+				if !names[name] {
+					missing = append(missing, name)
+				}
+			}
+		}
+	}
+	for _, m := range link.FindAllStringSubmatch(codeBlock.ReplaceAllString(content(t, document), ""), -1) {
+		target, section, _ := strings.Cut(m[1], "#")
+		if strings.Contains(target, ":") {
+			continue
+		}
+		path := document
+		if target != "" {
+			path = filepath.Join(filepath.Dir(document), target)
+		}
+		if !exists(path) || section != "" && !slices.Contains(anchors(t, path), section) {
+			missing = append(missing, m[1])
+		}
+	}
+	return missing
+}
+
+// anchors returns the names that a forge gives the sections of a document.
+func anchors(t *testing.T, document string) []string {
+	t.Helper()
+	var found []string
+	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(content(t, document), ""), -1) {
+		found = append(found, strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return found
+}
+
+// TestDocumentsPointAtWhatExists checks the links of all documents, and the tests, Go files and paths in their code.
+func TestDocumentsPointAtWhatExists(t *testing.T) {
+	names := goCode(t)
+	for _, document := range documents(t) {
+		for _, missing := range dangling(t, document, names) {
+			t.Errorf("%s: %s does not exist", document, missing)
+		}
+	}
+}
+
+// TestDangling checks that what does not exist is found.
+func TestDangling(t *testing.T) {
+	document := file(t, "a.md", "# One `two` (three)\n\n`TestDangling`, `go test -run TestNone .`, `documents_test.go`, `none.go`, "+
+		"`docs/security.md`, [a](a.md#one-two-three), [b](#none), [c](none.md), [d](https://example.com/none)\n\n```sh\n"+
+		"kubectl apply -f installer/crds -f installer/none\n# installer/comment\n```\n")
+	got := dangling(t, document, goCode(t))
+	if want := []string{"installer/none", "TestNone", "none.go", "#none", "none.md"}; !slices.Equal(got, want) {
+		t.Errorf("Got %q, want %q", got, want)
+	}
+}
+
 // TestChangelogBeginsWithTheVersion checks that the newest version in the changelog is that of the file VERSION.
 func TestChangelogBeginsWithTheVersion(t *testing.T) {
-	root := filepath.Join("..", "..", "..")
 	_, newest, _ := strings.Cut(content(t, filepath.Join(root, "CHANGELOG.md")), "\n## ")
 	newest, _, _ = strings.Cut(newest, "\n")
 	if want := strings.TrimSpace(content(t, filepath.Join(root, "VERSION"))); newest != want {
@@ -211,7 +321,6 @@ func TestChangelogBeginsWithTheVersion(t *testing.T) {
 
 // TestExtendingQuotesTheExample compares what docs/extending.md quotes of examples/custom with the files.
 func TestExtendingQuotesTheExample(t *testing.T) {
-	root := filepath.Join("..", "..", "..")
 	document := content(t, filepath.Join(root, "docs", "extending.md"))
 	for file, from := range map[string]string{
 		"main.go":                       "func main()",
