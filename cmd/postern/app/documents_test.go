@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -332,6 +333,52 @@ func TestExtendingQuotesTheExample(t *testing.T) {
 		_, quoted, found := strings.Cut(text, from)
 		if !found || !strings.Contains(document, "\n"+from+quoted+"```\n") {
 			t.Errorf("docs/extending.md does not quote %s as it is, from %q", file, from)
+		}
+	}
+}
+
+var placeholder = regexp.MustCompile(`<\w+>`)
+
+// TestArchitectureNamesEveryFolder compares the tree in docs/architecture.md with the folders that have Go files.
+func TestArchitectureNamesEveryFolder(t *testing.T) {
+	text, _, _ := strings.Cut(codeBlock.FindString(content(t, filepath.Join(root, "docs", "architecture.md"))), "\n```")
+	var names []string // the names of a line and of those that it is indented below
+	patterns := map[string]*regexp.Regexp{}
+	for line := range strings.Lines(text) {
+		entry := strings.TrimLeft(line, " ")
+		name, _, found := strings.Cut(entry, "/ ")
+		if !found {
+			continue
+		}
+		names = append(names[:min(len(names), (len(line)-len(entry))/2)], name)
+		pattern := placeholder.ReplaceAllString(regexp.QuoteMeta(strings.Join(names, "/")), "[^/]+")
+		patterns[strings.Join(names, "/")] = regexp.MustCompile("^" + strings.ReplaceAll(pattern, "/…", "(/.+)?") + "$")
+		names[len(names)-1] = strings.TrimSuffix(name, "/…")
+	}
+	folders := map[string]bool{}
+	for _, file := range files(t, ".go") {
+		folder, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders[filepath.ToSlash(folder)] = true
+	}
+	unseen := maps.Clone(patterns)
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		named := false
+		for name, pattern := range patterns {
+			if pattern.MatchString(folder) {
+				named = true
+				delete(unseen, name)
+			}
+		}
+		if !named {
+			t.Errorf("docs/architecture.md does not name the folder %s", folder)
+		}
+	}
+	for name := range unseen {
+		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(name))); err != nil {
+			t.Errorf("docs/architecture.md names %s, which does not exist", name)
 		}
 	}
 }
