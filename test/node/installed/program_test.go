@@ -29,7 +29,7 @@ func TestProgram(t *testing.T) {
 		after    string
 	}{
 		{"with the chart's roles", blocks[0], "true"},
-		{"with printed roles", append([]string{install + " --set rbac.create=false"}, blocks[1]...), strings.ReplaceAll(blocks[1][0], "kubectl apply", "kubectl delete")},
+		{"with printed roles", append(slices.Clone(blocks[1]), install+" --set rbac.create=false"), strings.ReplaceAll(blocks[1][0], "kubectl apply", "kubectl delete")},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			c.block(t, step.commands)
