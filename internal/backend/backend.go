@@ -68,7 +68,7 @@ func CheckCA(file string) error {
 	}
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return err //nolint:wrapcheck // the error names the file
+		return err
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
 		return fmt.Errorf("there is no certificate in %s", file)

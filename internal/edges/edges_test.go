@@ -69,7 +69,7 @@ func TestLists(t *testing.T) {
 		}
 	}
 	for _, l := range Lists(example()) {
-		pod := l.Make(example(), lists[l.String()]).(*corev1.Pod) //nolint:forcetypeassert // a copy of a pod
+		pod := l.Make(example(), lists[l.String()]).(*corev1.Pod)
 		if size := pod.Size(); size > 100_000 || size < 80_000 && lists[l.String()] < many {
 			t.Errorf("%s: got a pod of %d bytes with %d items", l, size, lists[l.String()])
 		}
@@ -81,7 +81,7 @@ func TestLists(t *testing.T) {
 	sidecars.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
 	for _, l := range Lists(sidecars) {
 		if l.String() == "spec.containers: many items with keys of their own" {
-			pod := l.Make(sidecars, 3).(*corev1.Pod) //nolint:forcetypeassert // a copy of a pod
+			pod := l.Make(sidecars, 3).(*corev1.Pod)
 			if requests := pod.Spec.Containers[2].Resources.Requests; len(requests) != 1 || !requests["example.com/gpu2"].Equal(resource.MustParse("1")) {
 				t.Errorf("Got %v", requests)
 			}
@@ -96,7 +96,7 @@ func TestTexts(t *testing.T) {
 	if len(texts) != 2 {
 		t.Fatalf("Got %v, want the names of the containers", texts)
 	}
-	pod := texts[1].Make(example(), 5).(*corev1.Pod) //nolint:forcetypeassert // a copy of a pod
+	pod := texts[1].Make(example(), 5).(*corev1.Pod)
 	if texts[1].Path != "spec.containers[1].name" || pod.Spec.Containers[1].Name != "secondaaaaa" {
 		t.Errorf("Got %s: %v", texts[1].Path, pod.Spec.Containers)
 	}

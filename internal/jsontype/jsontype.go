@@ -98,7 +98,7 @@ var types sync.Map // map[reflect.Type]*Type
 // Of returns what is known of a type.
 func Of(t reflect.Type) *Type {
 	if known, ok := types.Load(t); ok {
-		return known.(*Type) //nolint:forcetypeassert // nothing else is stored
+		return known.(*Type) // Nothing else is stored.
 	}
 	b := builder{}
 	out := b.of(t)
@@ -113,7 +113,7 @@ type builder map[reflect.Type]*Type
 
 func (b builder) of(t reflect.Type) *Type {
 	if known, ok := types.Load(t); ok {
-		return known.(*Type) //nolint:forcetypeassert // nothing else is stored
+		return known.(*Type) // Nothing else is stored.
 	}
 	if out, ok := b[t]; ok {
 		return out

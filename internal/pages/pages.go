@@ -181,7 +181,7 @@ func (a *pageAccount) Hold(_ context.Context, n int64) error {
 func (a *pageAccount) Add(n int64) { a.held += n }
 
 // Turn implements reads.Account. It has no end, so that a page has pageTime to arrive.
-func (*pageAccount) Turn(context.Context) (end func(), err error) { return nil, nil } //nolint:nilnil // see reads.Account
+func (*pageAccount) Turn(context.Context) (end func(), err error) { return nil, nil } // See reads.Account.
 
 // Open implements reads.Account.
 func (a *pageAccount) Open() (account reads.Account, end func()) { return a, func() {} }

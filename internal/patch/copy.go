@@ -48,7 +48,7 @@ var pools sync.Map // map[reflect.Type]*pool
 func poolOf(obj runtime.Object) *pool {
 	t := reflect.TypeOf(obj)
 	if known, ok := pools.Load(t); ok {
-		return known.(*pool) //nolint:forcetypeassert // nothing else is stored
+		return known.(*pool) // Nothing else is stored.
 	}
 	var p *pool
 	if t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
@@ -57,7 +57,7 @@ func poolOf(obj runtime.Object) *pool {
 		}
 	}
 	known, _ := pools.LoadOrStore(t, p)
-	return known.(*pool) //nolint:forcetypeassert // nothing else is stored
+	return known.(*pool) // Nothing else is stored.
 }
 
 func (p *pool) copy(obj runtime.Object) runtime.Object {

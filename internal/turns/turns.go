@@ -100,7 +100,7 @@ func (q *Queues[K, T]) Do(ctx context.Context, object K, item T) error {
 		q.leave(object, t)
 	}
 	if err := ctx.Err(); err != nil {
-		return err //nolint:wrapcheck // the caller knows what it waits for
+		return err
 	}
 	return t.err
 }

@@ -71,7 +71,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			}
 		}
 		end := object(0)
-		end.(metav1.Object).SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"}) //nolint:forcetypeassert // every object has metadata
+		end.(metav1.Object).SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"}) // Every object has metadata.
 		if s.send(watch.Bookmark, end) != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 //go:build lint
 
-// Package lint_test plants imports that the rules of .golangci.yml must refuse, and requires the linter to refuse them.
+// Package lint_test plants imports that the rules of .golangci.yml must refuse, and requires the linter to refuse them. It also
+// requires that comments silence only linters that are on.
 package lint_test
 
 import (
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -260,4 +262,40 @@ func run(t *testing.T, folder, name string, args ...string) []byte {
 
 func without(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(others, s) })
+}
+
+var silenced = regexp.MustCompile(`//nolint:([a-z,]+)`)
+
+// TestNolint requires that every linter that a comment of a Go file silences is enabled. nolintlint reports only those that are.
+func TestNolint(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, ".golangci.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Linters struct{ Enable []string }
+	}
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(file) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		for _, m := range silenced.FindAllSubmatch(text, -1) {
+			for name := range strings.SplitSeq(string(m[1]), ",") {
+				found++
+				if !slices.Contains(c.Linters.Enable, name) {
+					t.Errorf("%s: a comment silences %s, which is off", file, name)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil || found < 10 {
+		t.Errorf("Found %d linters in comments, and error %v, want at least 10", found, err)
+	}
 }

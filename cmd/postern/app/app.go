@@ -20,7 +20,7 @@ import (
 const exitStart = 2
 
 // Version is the version of the program. The linker sets it; if it is empty, the version of the module is used.
-var Version = "" //nolint:gochecknoglobals // the linker can set nothing else
+var Version = "" // The linker can set nothing else.
 
 // ServiceFunc makes an AdmissionService without plugins. It is called once at the start of the process. Informers that
 // it requests are synced before the first admission request. An error stops the start.

@@ -92,11 +92,11 @@ func (c *Census) Keeps(ctx context.Context, kind *workload.Kind, namespace strin
 // Live reads an object from the API server, and returns nil if the object does not exist.
 func (c *Census) Live(ctx context.Context, kind *workload.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 	if !names.CanExist(name) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil // That there is none is an answer.
 	}
 	u, err := c.client.Resource(kind.GroupVersionResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil // That there is none is an answer.
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s %s/%s: %w", kind.Resource, namespace, name, err)

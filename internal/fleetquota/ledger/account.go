@@ -140,7 +140,7 @@ func (a *Account) change(ctx context.Context, f func(*quotav1alpha1.FleetAllowan
 		if known == nil || live {
 			var err error
 			if known, err = a.local.Get(ctx, a.name); err != nil {
-				return false, err //nolint:wrapcheck // the caller wraps it
+				return false, err
 			}
 			a.remember(known)
 		}
@@ -161,7 +161,7 @@ func (a *Account) change(ctx context.Context, f func(*quotav1alpha1.FleetAllowan
 			// The write may have happened.
 			a.forget()
 		}
-		return false, err //nolint:wrapcheck // the caller wraps it
+		return false, err
 	})
 }
 

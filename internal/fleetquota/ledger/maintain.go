@@ -118,7 +118,7 @@ func (a *Account) lower(ctx context.Context, account *quotav1alpha1.FleetAllowan
 		next.Status.Summary = summary(next)
 		written, err := a.local.Update(ctx, next)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller looks at the reason
+			return nil, err // The caller looks at the reason.
 		}
 		a.remember(written)
 		lowered = next.Status.Allowance

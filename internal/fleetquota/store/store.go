@@ -56,7 +56,7 @@ func (s *Quotas) Get(ctx context.Context, name string) (*quotav1alpha1.FleetQuot
 func (s *Quotas) List(ctx context.Context) ([]*quotav1alpha1.FleetQuota, error) {
 	list, err := s.client.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller wraps it
+		return nil, err
 	}
 	out := make([]*quotav1alpha1.FleetQuota, 0, len(list.Items))
 	for i := range list.Items {
@@ -110,7 +110,7 @@ func (s *Allowances) Create(ctx context.Context, a *quotav1alpha1.FleetAllowance
 
 // Delete deletes an allowance.
 func (s *Allowances) Delete(ctx context.Context, name string) error {
-	return s.client.Delete(ctx, name, metav1.DeleteOptions{}) //nolint:wrapcheck // the caller looks at the reason
+	return s.client.Delete(ctx, name, metav1.DeleteOptions{}) // The caller looks at the reason.
 }
 
 func (s *Allowances) write(a *quotav1alpha1.FleetAllowance, do func(*unstructured.Unstructured) (*unstructured.Unstructured, error)) (*quotav1alpha1.FleetAllowance, error) {

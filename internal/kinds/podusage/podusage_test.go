@@ -59,7 +59,7 @@ func TestFarQuantities(t *testing.T) {
 	small := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}
 	small.Limits = small.Requests
 	for _, v := range all {
-		pod := v.Interface().(corev1.Pod) //nolint:forcetypeassert // lists was called for this type
+		pod := v.Interface().(corev1.Pod) // lists was called for this type.
 		// The other containers make it a sum.
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "a", Resources: small}, corev1.Container{Name: "b", Resources: small})
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: "c", Resources: small})

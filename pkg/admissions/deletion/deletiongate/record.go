@@ -136,7 +136,7 @@ func (k *keeper) patch(ctx context.Context, in turn, pod *corev1.Pod, r entries)
 		if err == nil {
 			patched = slim(&corev1.Pod{ObjectMeta: got.ObjectMeta, Spec: pod.Spec, Status: pod.Status})
 		}
-		return err //nolint:wrapcheck // the caller says what it is for
+		return err
 	})
 	return patched, err
 }

@@ -97,7 +97,7 @@ func (p *plugin) create(ctx context.Context, name string) error {
 	// The cache may be stale, but a lookup in the API server first is not needed:
 	// Create answers AlreadyExists.
 	_, err := p.live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	return err //nolint:wrapcheck // kube-apiserver's message has no more than the error
+	return err // kube-apiserver's message has no more than the error.
 }
 
 // exists reports whether the cache has the namespace. The error of a cache is always NotFound.

@@ -289,7 +289,7 @@ func (s *source) read(ctx context.Context, item *preset) (*preset, error) {
 	defer end()
 	u, err := s.live.Namespace(item.Namespace).Get(reading, item.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil // That there is none is an answer.
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading PodPreset %q: %w", item.Name, err)

@@ -66,7 +66,7 @@ func TestLeaveOutUnchanged(t *testing.T) {
 		whole := &api.AttributesRecord{Operation: admissionv1.Update, Namespace: "a", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Object: pod(), OldObject: pod()}
 		less := *whole
 		leaveOutUnchanged(&less)
-		now, before := &less.Object.(*corev1.Pod).Spec, &less.OldObject.(*corev1.Pod).Spec //nolint:forcetypeassert // made above
+		now, before := &less.Object.(*corev1.Pod).Spec, &less.OldObject.(*corev1.Pod).Spec
 		if len(now.EphemeralContainers) > 0 && len(before.EphemeralContainers) > 0 && images(now) == images(before) {
 			t.Fatalf("The library searches the ephemeral containers of %s for those of %s", whole.OldObject, whole.Object)
 		}

@@ -91,7 +91,7 @@ func (q *quotas) live(ctx context.Context, namespace string, names []string) ([]
 func (q *quotas) write(ctx context.Context, quota *corev1.ResourceQuota) error {
 	written, err := q.client.ResourceQuotas(quota.Namespace).UpdateStatus(ctx, quota, metav1.UpdateOptions{})
 	if err != nil {
-		return err //nolint:wrapcheck // the caller looks at the reason
+		return err // The caller looks at the reason.
 	}
 	q.remember(written)
 	return nil
