@@ -144,11 +144,11 @@ func (c *Case) Name() string { return strings.TrimSuffix(filepath.Base(c.File), 
 // Otherwise it returns nil.
 func (c *Case) Example() (runtime.Object, error) {
 	if len(c.Steps) != 1 || len(c.Errors) > 0 || len(c.Backend) > 0 || c.Steps[0].Want.Allowed == nil {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil // That there is none is an answer.
 	}
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(*c.Steps[0].Request.Main(), nil, nil)
 	if runtime.IsNotRegisteredError(err) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil // That there is none is an answer.
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decoding the object of %s: %w", c.File, err)

@@ -64,7 +64,7 @@ func (c resourceClient) List(_ context.Context, opts metav1.ListOptions) (*unstr
 	obj, err := c.client.Invokes(clienttesting.NewListActionWithOptions(c.resource, anyObject, c.namespace, opts), &unstructured.UnstructuredList{})
 	all, ok := obj.(*unstructured.UnstructuredList)
 	if err != nil || !ok {
-		return nil, err //nolint:wrapcheck // it is the answer of an API server
+		return nil, err // It is the answer of an API server.
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion(c.resource.GroupVersion().String())

@@ -157,7 +157,7 @@ func (e *Environment) patchMetadata(action clienttesting.Action) (bool, runtime.
 	}
 	_, obj, err := clienttesting.ObjectReaction(tracker)(action)
 	if err != nil {
-		return true, nil, err //nolint:wrapcheck // it is the answer of an API server
+		return true, nil, err // It is the answer of an API server.
 	}
 	part, err := metadataOf(obj)
 	return true, part, err
@@ -168,7 +168,7 @@ func (e *Environment) add(u *unstructured.Unstructured) error {
 	kind := u.GroupVersionKind()
 	mapping, err := e.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the kind
+		return err
 	}
 	if err := e.Dynamic.Tracker().Create(mapping.Resource, u, u.GetNamespace()); err != nil {
 		return fmt.Errorf("adding the object: %w", err)

@@ -85,7 +85,7 @@ func (a *attributes) AddAnnotation(key, value string) error {
 // the domain of the key with the name of the webhook.
 func (a *attributes) AddAnnotationWithLevel(key, value string, level auditinternal.Level) error {
 	if err := a.Attributes.AddAnnotationWithLevel(key, value, level); err != nil {
-		return err //nolint:wrapcheck // the plugin's own words
+		return err // These are the plugin's own words.
 	}
 	if auditinternal.LevelMetadata.Less(level) {
 		return nil
