@@ -83,6 +83,9 @@ func (m member) calls(t *testing.T) map[access.Permission]bool {
 	used := map[access.Permission]bool{}
 	wentOn := false
 	for _, c := range m.cases(t) {
+		if len(c.Grants) > 0 && m.Name != "FleetQuota" {
+			t.Errorf("%s: the case has grants, and the configuration of the plugin names no resources", c.File)
+		}
 		if len(c.Steps) == 0 {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -110,8 +111,17 @@ func (p *Plugin) handler(d Deps, config []byte) (Handler, error) {
 	return h, err
 }
 
-// checkCalled returns an error for a func that nothing would call.
+// checkCalled returns an error for a func that nothing would call, or a rule for which there is no func. A handler without funcs
+// has been switched off.
 func (h Handler) checkCalled(rules []Rule) error {
+	for _, r := range rules {
+		switch {
+		case r.Phase == Mutating && h.Mutate == nil && h.Validate != nil:
+			return fmt.Errorf("the rule for %s is for Mutate, which the plugin does not have", strings.Join(r.Resources, ", "))
+		case r.Phase == Validating && h.Validate == nil && h.Mutate != nil:
+			return fmt.Errorf("the rule for %s is for Validate, which the plugin does not have", strings.Join(r.Resources, ", "))
+		}
+	}
 	switch {
 	case h.Mutate != nil && len(rulesIn(rules, Mutating)) == 0:
 		return errors.New("no rule for the mutating phase, so nothing would call Mutate")

@@ -59,7 +59,8 @@ type Flag struct {
 	Name, Default, Usage string
 }
 
-// Handler is a running plugin. A nil func means that the plugin takes no part in that phase.
+// Handler is a running plugin. A nil func means that the plugin takes no part in that phase. For a func that is not nil, the Plugin
+// or the Handler has a rule.
 type Handler struct {
 	// Mutate is called in the mutating phase, and Validate in the validating phase.
 	Mutate, Validate Func

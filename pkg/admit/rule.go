@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,6 +91,18 @@ func (r Rule) InOwnNamespace() Rule {
 func (r Rule) check() error {
 	if group, version, both := strings.Cut(r.Group, "/"); both {
 		return fmt.Errorf("the rule for %s has the API group %q, want Of(%q, %q)", strings.Join(r.Resources, ", "), r.Group, group, version)
+	}
+	switch {
+	case len(r.Resources) == 0 || slices.Contains(r.Resources, ""):
+		return errors.New("a rule lacks its resource")
+	case len(r.Operations) == 0:
+		return fmt.Errorf("the rule for %s has no operation", strings.Join(r.Resources, ", "))
+	case slices.Contains(r.Versions, ""):
+		return fmt.Errorf("the rule for %s has an empty version", strings.Join(r.Resources, ", "))
+	case !slices.Contains([]admissionregistrationv1.ScopeType{"", admissionregistrationv1.AllScopes, admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope}, r.Scope):
+		return fmt.Errorf("the rule for %s has the scope %q, want *, Cluster or Namespaced", strings.Join(r.Resources, ", "), r.Scope)
+	case !slices.Contains([]admissionregistrationv1.FailurePolicyType{"", admissionregistrationv1.Fail, admissionregistrationv1.Ignore}, r.FailurePolicy):
+		return fmt.Errorf("the rule for %s has the failure policy %q, want Fail or Ignore", strings.Join(r.Resources, ", "), r.FailurePolicy)
 	}
 	for _, op := range r.Operations {
 		if !slices.Contains(operations(), op) {

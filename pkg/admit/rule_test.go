@@ -80,6 +80,11 @@ func TestRuleOf(t *testing.T) {
 func TestRuleThatNeverMatches(t *testing.T) {
 	for want, rule := range map[string]admit.Rule{
 		`plugin P: the rule for deployments has the API group "apps/v1", want Of("apps", "v1")`:              admit.On("deployments", create).Of("apps/v1"),
+		`plugin P: a rule lacks its resource`:                                                                {Operations: []admissionv1.Operation{create}},
+		`plugin P: the rule for pods has no operation`:                                                       admit.On("pods"),
+		`plugin P: the rule for widgets has an empty version`:                                                admit.On("widgets", create).Of("acme.example.com", ""),
+		`plugin P: the rule for pods has the scope "namespaced", want *, Cluster or Namespaced`:              {Resources: []string{"pods"}, Operations: []admissionv1.Operation{create}, Scope: "namespaced"},
+		`plugin P: the rule for pods has the failure policy "ignore", want Fail or Ignore`:                   {Resources: []string{"pods"}, Operations: []admissionv1.Operation{create}, FailurePolicy: "ignore"},
 		`plugin P: the rule for pods has the operation "create", want one of [CREATE UPDATE DELETE CONNECT]`: admit.On("pods", "create"),
 	} {
 		var r recorder
@@ -103,6 +108,8 @@ func TestFuncThatNothingCalls(t *testing.T) {
 		"a rule of both":           {admit.Handler{Mutate: pass, Validate: pass}, []admit.Rule{pods}, ""},
 		"a rule of the handler":    {admit.Handler{Validate: pass, Rules: []admit.Rule{pods}}, nil, ""},
 		"a rule for what it lacks": {admit.Handler{Validate: pass}, []admit.Rule{pods}, ""},
+		"only for what it lacks":   {admit.Handler{Validate: pass}, []admit.Rule{pods, admit.On("services", create).In(admit.Mutating)}, "plugin P: the rule for services is for Mutate, which the plugin does not have"},
+		"without any func":         {admit.Handler{}, []admit.Rule{pods.In(admit.Mutating)}, ""},
 		"neither":                  {admit.Handler{}, nil, ""},
 	} {
 		family := admit.Family{Name: "test", Plugins: []*admit.Plugin{plugin("P", c.handler, c.rules...)}}

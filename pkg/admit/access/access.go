@@ -51,10 +51,13 @@ func Of(rules Rules) []Permission {
 	return slices.Compact(out)
 }
 
-// Grants reports whether rules grant a permission, for some objects at least: it ignores the names of objects, as Of does.
+// Grants reports whether rules grant a permission, for some objects at least: it does not compare the names of objects.
 func Grants(rules Rules, p Permission) bool {
 	for _, rule := range rules {
-		rule.ResourceNames = nil
+		if !slices.Contains([]string{"create", "deletecollection", "list", "watch"}, p.Verb) {
+			// These requests have no name, so no rule with names permits them.
+			rule.ResourceNames = nil
+		}
 		if ok, _ := validation.Covers(Rules{rule}, Rules{To(p.Group, p.Resource, p.Verb)}); ok {
 			return true
 		}

@@ -64,7 +64,13 @@ func (c *Case) Check(ctx context.Context, p *admit.Plugin) []string {
 			problems = append(problems, where+p)
 		}
 	}
-	for _, needed := range s.Permissions() {
+	called := s.Permissions()
+	for i, grant := range c.Grants {
+		if !slices.ContainsFunc(called, func(p access.Permission) bool { return access.Grants(access.Rules{grant}, p) }) {
+			problems = append(problems, fmt.Sprintf("No call of the plugin needs grants[%d]", i))
+		}
+	}
+	for _, needed := range called {
 		if !access.Grants(slices.Concat(p.Access, c.Grants), needed) {
 			problems = append(problems, fmt.Sprintf("The plugin made a call for which Plugin.Access lacks %v", needed))
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -331,7 +332,7 @@ func (e *Environment) Writes() ([]Write, error) {
 }
 
 // Permissions returns the permissions that the calls so far needed, in order, also those that ClearActions forgot. It leaves out
-// the reads of /version, /api and /apis, which Kubernetes permits to every service account.
+// what Kubernetes permits to every service account: the reads of /version, /api and /apis, and reviews of itself.
 func (e *Environment) Permissions() []access.Permission {
 	needed := maps.Clone(e.cleared)
 	e.addPermissions(needed)
@@ -340,16 +341,37 @@ func (e *Environment) Permissions() []access.Permission {
 
 func (e *Environment) addPermissions(needed map[access.Permission]bool) {
 	for _, a := range e.Actions() {
-		p := access.Permission{Verb: a.GetVerb(), Group: a.GetResource().Group, Resource: a.GetResource().Resource}
-		if sub := a.GetSubresource(); sub != "" {
-			p.Resource += "/" + sub
-		}
-		// The fake reports discovery so.
-		if p.Group == "" && slices.Contains([]string{"version", "group", "resource"}, p.Resource) {
+		p := permissionOf(a)
+		// The fake reports discovery as three resources.
+		if p.Group == "" && slices.Contains([]string{"version", "group", "resource"}, p.Resource) || p.Group == authorizationv1.GroupName && strings.HasPrefix(p.Resource, "selfsubject") {
 			continue
 		}
 		needed[p] = true
+		if list, ok := a.(clienttesting.ListActionImpl); ok && list.ListOptions.ResourceVersion == "0" {
+			// An informer, whose watch may not have begun yet.
+			p.Verb = "watch"
+			needed[p] = true
+		}
 	}
+}
+
+// permissionOf returns the permission that a call needs, where client-go's fakes name some calls differently.
+func permissionOf(a clienttesting.Action) access.Permission {
+	p := access.Permission{Verb: a.GetVerb(), Group: a.GetResource().Group, Resource: a.GetResource().Resource}
+	sub := a.GetSubresource()
+	_, proxied := a.(clienttesting.ProxyGetAction)
+	switch {
+	case p.Verb == "delete-collection":
+		p.Verb = "deletecollection"
+	case p.Resource == "namespaces" && sub == "finalize":
+		p.Verb = "update"
+	case proxied:
+		sub = "proxy"
+	}
+	if sub != "" {
+		p.Resource += "/" + sub
+	}
+	return p
 }
 
 // ClearActions forgets the calls so far.

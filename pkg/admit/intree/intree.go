@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
@@ -33,17 +34,22 @@ func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.P
 		}
 		var h admit.Handler
 		objects := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
-		if p, ok := plugin.(admission.MutationInterface); ok {
+		if p, ok := plugin.(admission.MutationInterface); ok && hasRule(rules, admit.Mutating) {
 			h.Mutate = adapt(p, p.Admit, objects)
 		}
-		if p, ok := plugin.(admission.ValidationInterface); ok {
+		if p, ok := plugin.(admission.ValidationInterface); ok && hasRule(rules, admit.Validating) {
 			h.Validate = adapt(p, p.Validate, objects)
 		}
 		if h.Mutate == nil && h.Validate == nil {
-			return h, fmt.Errorf("a %T neither mutates nor validates", plugin)
+			return h, fmt.Errorf("a %T neither mutates nor validates in the phases of its rules", plugin)
 		}
 		return h, nil
 	}}
+}
+
+// hasRule reports whether a rule holds in a phase. A plugin of both phases can be adapted for one.
+func hasRule(rules []admit.Rule, phase admit.Phase) bool {
+	return slices.ContainsFunc(rules, func(r admit.Rule) bool { return r.Phase == admit.Both || r.Phase == phase })
 }
 
 // start makes the plugin and injects its dependencies. A feature gate panics if a
