@@ -64,18 +64,27 @@ func (c *Case) Check(ctx context.Context, p *admit.Plugin) []string {
 			problems = append(problems, where+p)
 		}
 	}
-	called := s.Permissions()
+	problems = append(problems, c.checkPermissions(p, s.Permissions())...)
+	return append(problems, s.Backend.Problems()...)
+}
+
+// checkPermissions compares the permissions that the calls of the plugin need with those that it has.
+func (c *Case) checkPermissions(p *admit.Plugin, needed []access.Permission) []string {
+	var problems []string
+	for _, n := range needed {
+		if !access.Grants(slices.Concat(p.Access, c.Grants), n) {
+			problems = append(problems, fmt.Sprintf("The plugin made a call for which Plugin.Access lacks %v", n))
+		}
+	}
+	if len(problems) > 0 {
+		return problems
+	}
 	for i, grant := range c.Grants {
-		if !slices.ContainsFunc(called, func(p access.Permission) bool { return access.Grants(access.Rules{grant}, p) }) {
+		if !slices.ContainsFunc(needed, func(n access.Permission) bool { return access.Grants(access.Rules{grant}, n) }) {
 			problems = append(problems, fmt.Sprintf("No call of the plugin needs grants[%d]", i))
 		}
 	}
-	for _, needed := range called {
-		if !access.Grants(slices.Concat(p.Access, c.Grants), needed) {
-			problems = append(problems, fmt.Sprintf("The plugin made a call for which Plugin.Access lacks %v", needed))
-		}
-	}
-	return append(problems, s.Backend.Problems()...)
+	return problems
 }
 
 func (s *Server) check(ctx context.Context, c *Case, step *Step) []string {

@@ -216,9 +216,9 @@ func TestCheck(t *testing.T) {
 		"a call without permission":   {create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", `The plugin made a call for which Plugin.Access lacks {apiGroups: [""], resources: [secrets], verbs: [list]}`},
 		"with a grant":                {"grants: [{apiGroups: [''], resources: [secrets], verbs: [list]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
 		"with a grant of everything":  {"grants: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", ""},
-		"with a grant of some":        {"grants: [{apiGroups: [''], resources: [secrets], verbs: [list], resourceNames: [a]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", "verbs: [list]"},
+		"with a grant of some":        {"grants: [{apiGroups: [''], resources: [secrets], verbs: [list], resourceNames: [a]}, {apiGroups: [''], resources: [namespaces], verbs: [watch]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", "verbs: [list]"},
 		"with a grant too much":       {"grants: [{apiGroups: [''], resources: [secrets], verbs: [list]}, {apiGroups: [''], resources: [pods], verbs: [list]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", "No call of the plugin needs grants[1]"},
-		"with another grant":          {"grants: [{apiGroups: [''], resources: [secrets], verbs: [get]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", "verbs: [list]"},
+		"with another grant":          {"grants: [{apiGroups: [''], resources: [namespaces], verbs: [watch]}]\n" + create("list: /secrets") + "want: {allowed: true, warnings: ['0 listed, 0 cached']}", "verbs: [list]"},
 		"an earlier call without it": {`steps:
 - request: {operation: CREATE, object: ` + pod("list: /secrets") + `}
   want: {allowed: true, warnings: ['0 listed, 0 cached']}

@@ -60,10 +60,12 @@ func TestPermissions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call(t.Context(), e)
+		ctx, cancel := context.WithCancel(t.Context())
+		call(ctx, e)
 		if got := fmt.Sprint(e.Permissions()); got != want {
 			t.Errorf("Got %s, want %s", got, want)
 		}
+		cancel()
 		e.Informers.Shutdown()
 		e.Close()
 	}

@@ -41,7 +41,7 @@ func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.P
 			h.Validate = adapt(p, p.Validate, objects)
 		}
 		if h.Mutate == nil && h.Validate == nil {
-			return h, fmt.Errorf("a %T neither mutates nor validates in the phases of its rules", plugin)
+			return h, fmt.Errorf("a %T neither mutates nor validates", plugin)
 		}
 		return h, nil
 	}}

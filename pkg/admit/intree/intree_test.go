@@ -76,6 +76,14 @@ func TestValidateDenies(t *testing.T) {
 	}
 }
 
+// TestOnePhase adapts a plugin of both phases for one of them.
+func TestOnePhase(t *testing.T) {
+	p := intree.Plugin("Stamper", []admit.Rule{pods[0].In(admit.Validating)}, made(&stamper{Handler: admission.NewHandler(admission.Create)}))
+	if s := serve(t, admit.Deps{}, p, nil); s.Mutate != nil || s.Validate == nil {
+		t.Errorf("Got the halves %t and %t, want only the validating one", s.Mutate != nil, s.Validate != nil)
+	}
+}
+
 func TestOperationsThatArePassedBy(t *testing.T) {
 	ar := newPod(t, "ns")
 	ar.Operation = admissionv1.Update
