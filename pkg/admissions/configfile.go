@@ -58,8 +58,8 @@ func (l List) parseConfigs(file string, text []byte, enabled []string) (configs 
 	if err := admit.DecodeConfig(text, &top); err != nil {
 		return nil, nil, whole.locate(err)
 	}
-	if top == nil {
-		return nil, nil, whole.locate(admit.InvalidField("", "the file is empty, want an AdmissionConfiguration of %s", apiserverv1.SchemeGroupVersion))
+	if len(top) == 0 {
+		return nil, nil, whole.locate(admit.InvalidField("", "the file or its first document is empty, want an AdmissionConfiguration of %s", apiserverv1.SchemeGroupVersion))
 	}
 	kind, version := stringOf(top["kind"]), stringOf(top["apiVersion"])
 	versions := []string{apiserverv1.SchemeGroupVersion.String(), "apiserver.k8s.io/v1alpha1"}

@@ -143,16 +143,16 @@ func TestConfigMistakes(t *testing.T) {
 			nil, "--admission-control-config-file: open c.yaml: no such file or directory",
 		},
 		"an empty file": {
-			map[string]string{"c.yaml": ""}, `c.yaml:1: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": ""}, `c.yaml:1: the file or its first document is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"a file with only comments": {
-			map[string]string{"c.yaml": "# none\n"}, `c.yaml:1: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": "# none\n"}, `c.yaml:1: the file or its first document is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"a file with only empty documents": {
-			map[string]string{"c.yaml": "---\n---\n"}, `c.yaml:2: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": "---\n---\n"}, `c.yaml:2: the file or its first document is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"an empty mapping": {
-			map[string]string{"c.yaml": "{}"}, `c.yaml:1: kind "" of version "", want AdmissionConfiguration of apiserver.config.k8s.io/v1`,
+			map[string]string{"c.yaml": "{}"}, `c.yaml:1: the file or its first document is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1`,
 		},
 		"a list": {
 			map[string]string{"c.yaml": "[]"}, `c.yaml:1: want a mapping`,

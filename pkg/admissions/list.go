@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-base/featuregate"
@@ -40,9 +40,14 @@ func (l List) Names() []string {
 	return names
 }
 
-// Check returns an error if two families, two plugins or two plugin flags have the same name, if a plugin has no name or no
-// constructor, or if a name cannot be used: that of a family is a part of a path and of the names of webhooks, and that of a
-// plugin stands in lists of flags.
+// pluginName and flagName are what a command line can have: names of plugins are in lists that pflag reads as CSV.
+var (
+	pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$`)
+	flagName   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+)
+
+// Check returns an error if two families, two plugins or two plugin flags have the same name, if a plugin has no constructor,
+// or if a name cannot be used. That of a family is a part of a path and of the names of webhooks.
 func (l List) Check() error {
 	var errs []error
 	taken := map[string]string{}
@@ -53,19 +58,22 @@ func (l List) Check() error {
 		taken[kind+name] = owner
 	}
 	for _, f := range l {
-		if len(validation.IsDNS1123Label(f.Name)) > 0 {
-			errs = append(errs, fmt.Errorf("family %q: want a name of lower-case letters, digits and '-', such as pods", f.Name))
+		if wrong := validation.IsDNS1123Label(f.Name); len(wrong) > 0 {
+			errs = append(errs, fmt.Errorf("family %q: %s", f.Name, wrong[0]))
 		}
 		take("family", f.Name, "the list")
 		for _, p := range f.Plugins {
-			if p.Name == "" || p.New == nil {
-				errs = append(errs, fmt.Errorf("family %s: plugin %q has no name or no New", f.Name, p.Name))
+			if p.New == nil {
+				errs = append(errs, fmt.Errorf("family %s: plugin %q has no New", f.Name, p.Name))
 			}
-			if strings.ContainsAny(p.Name, ", ") {
-				errs = append(errs, fmt.Errorf("family %s: plugin %q: the name has a comma or a space", f.Name, p.Name))
+			if !pluginName.MatchString(p.Name) {
+				errs = append(errs, fmt.Errorf("family %s: plugin %q: want a name of letters and digits, with '.', '_', '-' or '/' between them", f.Name, p.Name))
 			}
 			take("plugin", p.Name, "family "+f.Name)
 			for _, flag := range p.Flags {
+				if !flagName.MatchString(flag.Name) {
+					errs = append(errs, fmt.Errorf("plugin %s: flag %q: want a name of lower-case letters, digits and '-'", p.Name, flag.Name))
+				}
 				take("flag", "--"+flag.Name, "plugin "+p.Name)
 			}
 		}

@@ -106,6 +106,14 @@ func TestServicesThatCannotWork(t *testing.T) {
 		}
 		return s
 	}
+	conditioned := func(names ...string) router.AdmissionService {
+		s := named("postern-pods", "pods.postern.dev")
+		for _, name := range names {
+			w := &s.ValidatingConfig.Webhooks[0]
+			w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: name, Expression: "true"})
+		}
+		return s
+	}
 	other, sameName := service(allow), service(allow)
 	other.MutatingConfig, other.ValidatingConfig = config("other"), nil
 	other.Validate = nil
@@ -130,6 +138,9 @@ func TestServicesThatCannotWork(t *testing.T) {
 		{"no name of a webhook", []router.AdmissionService{noWebhookName}, "has no name"},
 		{"a name that the API server refuses", []router.AdmissionService{named("Postern_Pods", "pods.postern.dev")}, `service /pods: the name of the webhook configuration "Postern_Pods": a lowercase RFC 1123 subdomain`},
 		{"a name of two segments", []router.AdmissionService{named("postern-pods", "pods.postern")}, `service /pods: the name of the webhook "pods.postern": should be a domain with at least three segments separated by dots`},
+		{"a match condition of a name that the API server refuses", []router.AdmissionService{conditioned("a b")}, `the match condition "a b" of the webhook pods.postern.dev: name part must consist of`},
+		{"two match conditions of one name", []router.AdmissionService{conditioned("a", "a")}, "the webhook pods.postern.dev has two match conditions a"},
+		{"match conditions", []router.AdmissionService{conditioned("a", "acme.example.com/b")}, ""},
 		{"two webhooks of one name", []router.AdmissionService{named("postern-pods", "pods.postern.dev", "pods.postern.dev")}, `service /pods: the webhook configuration postern-pods has two webhooks pods.postern.dev`},
 		{"the same path", []router.AdmissionService{service(allow), other}, "service /pods: the path is taken"},
 		{"the same configuration", []router.AdmissionService{service(allow), sameName}, "service /same: another service has the webhook configuration mutating postern-pods"},

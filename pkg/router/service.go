@@ -95,6 +95,7 @@ func (s AdmissionService) checkNames() error {
 		var webhooks []string
 		for _, w := range c.Webhooks {
 			webhooks = append(webhooks, w.Name)
+			errs = append(errs, checkConditions(w.Name, w.MatchConditions))
 		}
 		errs = append(errs, checkNames(c.Name, webhooks))
 	}
@@ -102,11 +103,24 @@ func (s AdmissionService) checkNames() error {
 		var webhooks []string
 		for _, w := range c.Webhooks {
 			webhooks = append(webhooks, w.Name)
+			errs = append(errs, checkConditions(w.Name, w.MatchConditions))
 		}
 		errs = append(errs, checkNames(c.Name, webhooks))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("service %s: %w", s.Path, err)
+	}
+	return nil
+}
+
+func checkConditions(webhook string, conditions []admissionregistrationv1.MatchCondition) error {
+	for i, c := range conditions {
+		if wrong := validation.IsQualifiedName(c.Name); len(wrong) > 0 {
+			return fmt.Errorf("the match condition %q of the webhook %s: %s", c.Name, webhook, wrong[0])
+		}
+		if slices.ContainsFunc(conditions[:i], func(other admissionregistrationv1.MatchCondition) bool { return other.Name == c.Name }) {
+			return fmt.Errorf("the webhook %s has two match conditions %s", webhook, c.Name)
+		}
 	}
 	return nil
 }

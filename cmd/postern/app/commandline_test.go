@@ -89,7 +89,7 @@ func TestCheckConfig(t *testing.T) {
 			config: head + "- name: AlwaysPullImages\n", args: []string{"--enable-admission-plugins=AlwaysPullImages", "FILE"},
 			stdout: "FILE: no mistake. The file configures no plugin.\n",
 		},
-		"an empty file": {code: 2, stderr: "FILE:1: the file is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1\npostern: FILE: 1 mistake\n"},
+		"an empty file": {code: 2, stderr: "FILE:1: the file or its first document is empty, want an AdmissionConfiguration of apiserver.config.k8s.io/v1\npostern: FILE: 1 mistake\n"},
 		"a mistake": {
 			config: head + "- name: AlwaysPullImage\n",
 			code:   2, stderr: "FILE:4: plugins[0].name: there is no plugin \"AlwaysPullImage\", did you mean AlwaysPullImages?\npostern: FILE: 1 mistake\n",

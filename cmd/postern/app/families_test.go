@@ -82,11 +82,16 @@ func TestListsThatContradictThemselves(t *testing.T) {
 		"two flags of one name":          {admissions.List{family("acme", plugin("A", admit.Flag{Name: "x"}), plugin("B", admit.Flag{Name: "x"}))}, "flag --x is in the list of families twice: in plugin A and in plugin B"},
 		"a flag of the process":          {admissions.List{family("acme", plugin("A", admit.Flag{Name: "kubeconfig"}))}, "plugin A: the flag --kubeconfig exists already"},
 		"a gate with two defaults":       {admissions.List{family("acme", gated("A", true), gated("B", false))}, "feature gates of plugin B"},
-		"a family in upper case":         {admissions.List{family("Acme_Pods", plugin("A"))}, `family "Acme_Pods": want a name of lower-case letters, digits and '-', such as pods`},
-		"a family with a dot":            {admissions.List{family("acme.pods", plugin("A"))}, `family "acme.pods": want a name`},
-		"a family without a name":        {admissions.List{family("", plugin("A"))}, `family "": want a name`},
-		"a plugin that no flag can name": {admissions.List{family("acme", plugin("A,B"))}, `plugin "A,B": the name has a comma or a space`},
-		"a plugin without New":           {admissions.List{family("acme", &admit.Plugin{Name: "A"})}, `plugin "A" has no name or no New`},
+		"a family in upper case":         {admissions.List{family("Acme_Pods", plugin("A"))}, `family "Acme_Pods": a lowercase RFC 1123 label must consist of lower case`},
+		"a family with a dot":            {admissions.List{family("acme.pods", plugin("A"))}, `family "acme.pods": a lowercase RFC 1123 label`},
+		"a family without a name":        {admissions.List{family("", plugin("A"))}, `family "": a lowercase RFC 1123 label`},
+		"a plugin that no flag can name": {admissions.List{family("acme", plugin("A,B"))}, `family acme: plugin "A,B": want a name of letters and digits`},
+		"a name with a space":            {admissions.List{family("acme", plugin("A B"))}, `family acme: plugin "A B": want a name`},
+		"a name with a quote":            {admissions.List{family("acme", plugin("A\"B"))}, `family acme: plugin "A\"B": want a name`},
+		"a plugin without a name":        {admissions.List{family("acme", plugin(""))}, `family acme: plugin "": want a name`},
+		"a name with a domain":           {admissions.List{family("acme", plugin("acme.example.com/Team-Label"))}, "unknown flag: --anything"},
+		"a flag that cannot be set":      {admissions.List{family("acme", plugin("A", admit.Flag{Name: "a=b"}))}, `plugin A: flag "a=b": want a name`},
+		"a plugin without New":           {admissions.List{family("acme", &admit.Plugin{Name: "A"})}, `plugin "A" has no New`},
 	} {
 		var out bytes.Buffer
 		code := app.Program{Families: tc.families}.Run(t.Context(), []string{"serve", "--anything"}, &out, &out)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/component-base/featuregate"
 
 	"github.com/postern-dev/postern/pkg/admissions"
 	"github.com/postern-dev/postern/pkg/admit"
@@ -26,8 +27,8 @@ import (
 type pluginRow struct {
 	Name   string `json:"name"`
 	Family string `json:"family"`
-	// Phases are the phases in which the plugin is called without a configuration, or those that it has with every one.
-	// PhasesBy is empty, or says what decides about the phases, if the plugin alone has none.
+	// Phases are the phases in which the plugin is called without a configuration. For a plugin that needs one, they are those of
+	// its static rules. If there are none, PhasesBy says what decides about them.
 	Phases   []string `json:"phases"`
 	PhasesBy decider  `json:"phasesBy,omitempty"`
 	// OnByDefault is true if kube-apiserver enables the plugin by default.
@@ -36,8 +37,8 @@ type pluginRow struct {
 	// does not start without one.
 	Configurable       bool `json:"configurable"`
 	NeedsConfiguration bool `json:"needsConfiguration"`
-	// Watches are the resources that the plugin caches. If WatchesBy is not empty, it says what decides about them, and Watches are
-	// all that the plugin may cache.
+	// Watches are the resources that the plugin caches. If WatchesBy says what decides about them, they are those that
+	// Plugin.Access permits to watch.
 	Watches   []string `json:"watches"`
 	WatchesBy decider  `json:"watchesBy,omitempty"`
 	// InAPIServer is true if the metrics of the API server name the plugin. It is nil if they were not read.
@@ -49,6 +50,7 @@ type decider string
 
 const (
 	byConfiguration decider = "configuration"
+	byFlag          decider = "flag"
 	byFeatureGate   decider = "feature gate"
 )
 
@@ -65,7 +67,8 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 		Use:   "plugins",
 		Short: "List the plugins, and which of them the API server seems to run",
 		Long: "List the plugins: the family, the phases, whether kube-apiserver enables the plugin by default, and the resources of " +
-			"which the plugin keeps a cache. \"by configuration\" stands where these depend on the configuration that the plugin needs.\n\n" +
+			"which the plugin keeps a cache. A plugin that does not start without a configuration or a flag has \"by configuration\" or \"by flag\" there, and one " +
+			"that is switched off by its feature gate has \"by feature gate\".\n\n" +
 			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric " +
 			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first " +
 			"request. On a cluster with several API servers, only one of them is asked.\n\n" +
@@ -121,16 +124,17 @@ func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
 			if err != nil {
 				return nil, err
 			}
-			h, err := p.New(process.deps(), nil)
+			deps := process.deps()
+			h, err := p.New(deps, nil)
 			row := pluginRow{
 				Name: p.Name, Family: f.Name, Phases: phasesOf(h), OnByDefault: admissions.OnByDefault(p.Name),
 				Configurable: p.Configurable, NeedsConfiguration: err != nil && p.Configurable,
 			}
 			if err != nil {
-				row.configured(p)
+				row.addStatic(p)
 			} else if row.Watches, err = process.watched(ctx); err != nil {
 				return nil, fmt.Errorf("plugin %s: %w", p.Name, err)
-			} else if len(row.Phases) == 0 && len(p.Features) > 0 {
+			} else if len(row.Phases) == 0 && gated(deps.Features, p) {
 				row.PhasesBy = byFeatureGate
 			}
 			rows = append(rows, row)
@@ -139,16 +143,31 @@ func (o offline) rows(ctx context.Context) ([]pluginRow, error) {
 	return rows, nil
 }
 
-// configured completes the row of a plugin that needs a configuration, from what the plugin has with every one.
-func (r *pluginRow) configured(p *admit.Plugin) {
+// gated reports whether a gate of the plugin is off.
+func gated(gates featuregate.FeatureGate, p *admit.Plugin) bool {
+	for gate := range p.Features {
+		if !gates.Enabled(gate) {
+			return true
+		}
+	}
+	return false
+}
+
+// addStatic completes the row of a plugin that does not start without a configuration, or without a flag, from its static rules
+// and permissions.
+func (r *pluginRow) addStatic(p *admit.Plugin) {
+	by := byConfiguration
+	if !p.Configurable {
+		by = byFlag
+	}
 	if r.Phases = phasesOfRules(p.Rules); len(r.Phases) == 0 {
-		r.PhasesBy = byConfiguration
+		r.PhasesBy = by
 	}
 	r.Watches = []string{}
 	for _, need := range access.Of(p.Access) {
 		if need.Verb == "watch" {
 			r.Watches = append(r.Watches, schema.GroupResource{Group: need.Group, Resource: need.Resource}.String())
-			r.WatchesBy = byConfiguration
+			r.WatchesBy = by
 		}
 	}
 }

@@ -347,10 +347,16 @@ func (e *Environment) addPermissions(needed map[access.Permission]bool) {
 			continue
 		}
 		needed[p] = true
+	}
+}
+
+// addWatches adds the watches of the informers that listed, which may not have begun yet.
+func (e *Environment) addWatches() {
+	for _, a := range e.Actions() {
 		if list, ok := a.(clienttesting.ListActionImpl); ok && list.ListOptions.ResourceVersion == "0" {
-			// An informer, whose watch may not have begun yet.
+			p := permissionOf(a)
 			p.Verb = "watch"
-			needed[p] = true
+			e.cleared[p] = true
 		}
 	}
 }

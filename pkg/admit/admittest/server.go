@@ -113,6 +113,7 @@ func (e *Environment) Sync(ctx context.Context) error {
 			return fmt.Errorf("the informer of %v did not sync", resource)
 		}
 	}
+	e.addWatches()
 	return nil
 }
 

@@ -24,8 +24,8 @@ import (
 
 // Plugin returns an admit.Plugin for the plugin that factory makes, with its name in
 // kube-apiserver, for the requests that the rules match. A request with an operation
-// that the plugin does not handle is admitted. The caller sets SideEffects and
-// FailurePolicy.
+// that the plugin does not handle is admitted. A plugin of both phases is adapted for
+// one if all rules are for that phase. The caller sets SideEffects and FailurePolicy.
 func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.Plugin {
 	return &admit.Plugin{Name: name, Rules: rules, Configurable: true, New: func(d admit.Deps, config []byte) (admit.Handler, error) {
 		plugin, err := start(d, config, factory)
@@ -34,10 +34,10 @@ func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.P
 		}
 		var h admit.Handler
 		objects := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
-		if p, ok := plugin.(admission.MutationInterface); ok && hasRule(rules, admit.Mutating) {
+		if p, ok := plugin.(admission.MutationInterface); ok && !all(rules, admit.Validating) {
 			h.Mutate = adapt(p, p.Admit, objects)
 		}
-		if p, ok := plugin.(admission.ValidationInterface); ok && hasRule(rules, admit.Validating) {
+		if p, ok := plugin.(admission.ValidationInterface); ok && !all(rules, admit.Mutating) {
 			h.Validate = adapt(p, p.Validate, objects)
 		}
 		if h.Mutate == nil && h.Validate == nil {
@@ -47,9 +47,9 @@ func Plugin(name string, rules []admit.Rule, factory admission.Factory) *admit.P
 	}}
 }
 
-// hasRule reports whether a rule holds in a phase. A plugin of both phases can be adapted for one.
-func hasRule(rules []admit.Rule, phase admit.Phase) bool {
-	return slices.ContainsFunc(rules, func(r admit.Rule) bool { return r.Phase == admit.Both || r.Phase == phase })
+// all reports whether there are rules, and all are for the phase.
+func all(rules []admit.Rule, phase admit.Phase) bool {
+	return len(rules) > 0 && !slices.ContainsFunc(rules, func(r admit.Rule) bool { return r.Phase != phase })
 }
 
 // start makes the plugin and injects its dependencies. A feature gate panics if a

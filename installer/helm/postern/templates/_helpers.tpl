@@ -142,7 +142,7 @@ the older flag for the same, and so are flags for what the chart makes: the CA t
 {{- with $program.featureGates -}}
   {{- range $gate := keys ($.Values.featureGates | default dict) | sortAlpha -}}
     {{- if not (has $gate $program.featureGates) -}}
-      {{- $mistakes = append $mistakes (printf "featureGates: there is no feature gate %s; there are: %s" $gate (join ", " $program.featureGates)) -}}
+      {{- $mistakes = append $mistakes (printf "featureGates: there is no feature gate %s; there are: %s. If it is yours, set the value program" $gate (join ", " $program.featureGates)) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -175,14 +175,20 @@ the older flag for the same, and so are flags for what the chart makes: the CA t
   "--tls-private-key-file" "the values of certificates"
   "--ca-bundle-file" "the values of certificates"
   "--metrics-authorization" "the value metrics.authorization"
-  "--cert-dir" "the values of certificates"
-  "--webhook-service" "the Service of the release"
-  "--kubeconfig" "the service account of the release"
+-}}
+{{- $others := dict
+  "--cert-dir" "all replicas share one CA, in a Secret"
+  "--webhook-service" "the webhooks call the Service of the release"
+  "--webhook-url" "the webhooks call the Service of the release"
+  "--kubeconfig" "Postern uses the service account of the release"
 -}}
 {{- range .Values.extraArgs -}}
   {{- $flag := first (splitList "=" .) -}}
   {{- with get $flags $flag -}}
     {{- $mistakes = append $mistakes (printf "extraArgs: %s is set by %s" $flag .) -}}
+  {{- end -}}
+  {{- with get $others $flag -}}
+    {{- $mistakes = append $mistakes (printf "extraArgs: %s cannot be used with the chart: %s" $flag .) -}}
   {{- end -}}
 {{- end -}}
 {{- with $mistakes }}{{ fail (join "\n" .) }}{{ end -}}
