@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,7 +45,7 @@ func newMigratePSP() *cobra.Command {
 		Use:   "psp",
 		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
-			"The command reads YAML or JSON from a file, or without one (or with -) from its standard input, and writes YAML to its standard output. Policies of " +
+			"The command reads FILE, or its standard input if FILE is - or missing. It reads YAML or JSON, and writes YAML to its standard output. Policies of " +
 			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
 			"allow to use policies also allow it in that group. " + otherDocuments,
 		Example: "  kubectl get podsecuritypolicies,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
@@ -57,7 +58,7 @@ func newMigratePodPreset() *cobra.Command {
 		Use:   "podpreset",
 		Short: "Migrate PodPresets, and the roles for them",
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
-			"The command reads YAML or JSON from a file, or without one (or with -) from its standard input, and writes YAML to its standard output. Presets of " +
+			"The command reads FILE, or its standard input if FILE is - or missing. It reads YAML or JSON, and writes YAML to its standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
 			"permissions for presets also have them in that group. " + otherDocuments,
 		Example: "  kubectl get podpresets.v1alpha1.settings.k8s.io,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
@@ -103,14 +104,29 @@ func oneInput(_ *cobra.Command, args []string) error {
 // withInput calls read with the file in args, or with the standard input.
 func withInput(cmd *cobra.Command, args []string, read func(io.Reader) error) error {
 	if len(args) == 0 || args[0] == "-" {
-		return read(cmd.InOrStdin())
+		text, err := io.ReadAll(cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		return readText(text, read)
+	}
+	if args[0] == "" {
+		return errors.New("the file name is empty")
 	}
 	text, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
 	}
-	if err := read(bytes.NewReader(text)); err != nil {
+	if err := readText(text, read); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)
 	}
 	return nil
+}
+
+func readText(text []byte, read func(io.Reader) error) error {
+	err := read(bytes.NewReader(text))
+	if err != nil && len(text) == 0 {
+		return fmt.Errorf("the input is empty: %w", err)
+	}
+	return err
 }

@@ -42,7 +42,7 @@ func TestMigrateReads(t *testing.T) {
 		return "apiVersion: policy/v1beta1\nkind: PodSecurityPolicy\nmetadata: {name: " + name + "}\n"
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"preset.yaml": preset("of-file"), "policy.yaml": policy("of-file")} {
+	for name, text := range map[string]string{"preset.yaml": preset("of-file"), "policy.yaml": policy("of-file"), "empty.yaml": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -58,6 +58,8 @@ func TestMigrateReads(t *testing.T) {
 		"presets of the standard input":  {args: []string{"podpreset"}, want: "name: of-input"},
 		"two files":                      {args: []string{"psp", "policy.yaml", "policy.yaml"}, err: "got 2 arguments, want one file, or none or - for the standard input"},
 		"a file that is not there":       {args: []string{"psp", "no.yaml"}, err: "open no.yaml: no such file or directory"},
+		"a file without a name":          {args: []string{"psp", ""}, err: "the file name is empty"},
+		"an empty file":                  {args: []string{"psp", "empty.yaml"}, err: "empty.yaml: the input is empty: nothing to migrate: "},
 		"a folder":                       {args: []string{"podpreset", "."}, err: "read .: is a directory"},
 		"a file that has nothing to do":  {args: []string{"psp", "preset.yaml"}, err: "preset.yaml: nothing to migrate: "},
 		"the dash and a file":            {args: []string{"psp", "-", "policy.yaml"}, err: "got 2 arguments"},
