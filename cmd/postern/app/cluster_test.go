@@ -2,13 +2,14 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,42 +105,103 @@ func TestClientsHaveNoLimitOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentials has an API server that refuses the first three requests. Credentials that stay the same fail at the first
-// one. A token in a file, as in a pod, may be accepted later.
+// apiServer answers each call with the next of its statuses, and all later calls with the last one.
+type apiServer struct {
+	statuses []int
+	calls    int
+}
+
+func (s *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	code := s.statuses[min(s.calls, len(s.statuses)-1)]
+	s.calls++
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	switch code {
+	case http.StatusUnauthorized:
+		_, _ = w.WriteString(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`)
+	case http.StatusForbidden:
+		_, _ = w.WriteString(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"jane\" is forbidden","reason":"Forbidden","code":403}`)
+	case http.StatusOK:
+		_, _ = w.WriteString(`{"gitVersion":"v1.37.1"}`)
+	}
+	res := w.Result()
+	res.Request = req
+	return res, nil
+}
+
+// TestRefusedCredentials has credentials that stay the same, with which the start ends after refusalPeriod, and the token of a file,
+// as in a pod, with which it waits as long as it may.
 func TestRefusedCredentials(t *testing.T) {
+	const (
+		ok, no, forbidden, down = http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable
+		refused                 = "the API server refuses requests with the credentials of somebody: Unauthorized"
+	)
+	file := tokenFile(t)
 	for name, c := range map[string]struct {
-		config  rest.Config
-		timeout time.Duration
-		calls   int32
-		err     string
+		config   rest.Config
+		statuses []int
+		timeout  time.Duration
+		calls    int
+		err      string
 	}{
-		"a token":             {config: rest.Config{BearerToken: "old"}, timeout: time.Minute, calls: 1, err: "the API server refuses the credentials of somebody: "},
-		"nothing":             {timeout: time.Minute, calls: 1, err: "the API server refuses the credentials of somebody: "},
-		"the token of a file": {config: rest.Config{BearerTokenFile: tokenFile(t)}, timeout: time.Minute, calls: 4},
-		"too late":            {config: rest.Config{BearerTokenFile: tokenFile(t)}, timeout: 1500 * time.Millisecond, calls: 2, err: "the API server refuses the credentials of somebody, also after 1.5s: "},
+		"a token that is refused":       {config: rest.Config{BearerToken: "old"}, statuses: []int{no}, timeout: time.Minute, calls: 11, err: refused},
+		"a token before the time-out":   {config: rest.Config{BearerToken: "old"}, statuses: []int{no}, timeout: 8 * time.Second, calls: 9, err: refused},
+		"a token that is not known yet": {config: rest.Config{BearerToken: "new"}, statuses: []int{no, no, no, ok}, timeout: time.Minute, calls: 4},
+		"a restart of the API server":   {config: rest.Config{BearerToken: "old"}, statuses: []int{no, no, no, no, no, no, down, no}, timeout: time.Minute, calls: 18, err: refused},
+		"nothing":                       {statuses: []int{no}, timeout: time.Minute, calls: 11, err: refused},
+		"the token of a file":           {config: rest.Config{BearerTokenFile: file}, statuses: []int{no, no, no, no, no, no, no, no, no, no, no, no, ok}, timeout: time.Minute, calls: 13},
+		"the token of a file too late":  {config: rest.Config{BearerTokenFile: file}, statuses: []int{no}, timeout: 15 * time.Second, calls: 16, err: refused},
+		"impersonation": {
+			config: rest.Config{BearerToken: "a"}, statuses: []int{forbidden}, timeout: 15 * time.Second, calls: 16,
+			err: `the API server forbids requests with the credentials of somebody: users "jane" is forbidden`,
+		},
+		"a role that comes later": {config: rest.Config{BearerToken: "a"}, statuses: []int{forbidden, forbidden, ok}, timeout: time.Minute, calls: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var calls atomic.Int32
-			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				if calls.Add(1) <= 3 {
-					w.WriteHeader(http.StatusUnauthorized)
-					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`))
-					return
+			synctest.Test(t, func(t *testing.T) {
+				api := &apiServer{statuses: c.statuses}
+				c.config.Host, c.config.Transport = "https://api.invalid", api
+				cluster, err := newClients(&c.config)
+				if err != nil {
+					t.Fatal(err)
 				}
-				_, _ = w.Write([]byte(`{"gitVersion":"v1.37.1"}`))
-			}))
-			defer api.Close()
-			c.config.Host = api.URL
-			cluster, err := newClients(&c.config)
+				cluster.credentials = "with the credentials of somebody"
+				err = cluster.reach(t.Context(), c.timeout)
+				if (err == nil) != (c.err == "") || (err != nil && err.Error() != c.err) || api.calls != c.calls {
+					t.Errorf("Got error %v after %d calls, want %q after %d", err, api.calls, c.err, c.calls)
+				}
+			})
+		})
+	}
+}
+
+// TestCredentialsAreNamed covers kubeconfigs without credentials, and one whose server is not called over TLS: client-go sends no
+// credentials to it.
+func TestCredentialsAreNamed(t *testing.T) {
+	for name, c := range map[string]struct{ server, user, users, want string }{
+		"a token":       {"https://127.0.0.1:1", "u", `{"name":"u","user":{"token":"a"}}`, "with the credentials of the user u in FILE"},
+		"a certificate": {"https://127.0.0.1:1", "u", `{"name":"u","user":{"client-certificate-data":"YQ==","client-key-data":"YQ=="}}`, "with the credentials of the user u in FILE"},
+		"a plugin":      {"https://127.0.0.1:1", "u", `{"name":"u","user":{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"a","interactiveMode":"Never"}}}`, "with the credentials of the user u in FILE"},
+		"no user":       {"https://127.0.0.1:1", "", ``, "without credentials, and the kubeconfig FILE has no credentials"},
+		"an empty user": {"https://127.0.0.1:1", "u", `{"name":"u","user":{}}`, "without credentials, and the kubeconfig FILE has no credentials"},
+		"a server without TLS": {
+			"http://127.0.0.1:1", "u", `{"name":"u","user":{"token":"a"}}`,
+			"without credentials, and the kubeconfig FILE has no credentials for a server without https",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "kubeconfig")
+			if err := os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
+				"clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","user":%q}}],"users":[%s]}`, c.server, c.user, c.users), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			config, err := restConfig(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			cluster.credentials = "somebody"
-			err = cluster.reach(t.Context(), c.timeout)
-			if (err == nil) != (c.err == "") || (err != nil && !strings.HasPrefix(err.Error(), c.err)) || calls.Load() != c.calls {
-				t.Errorf("Got error %v after %d calls, want %q after %d", err, calls.Load(), c.err, c.calls)
+			if got := strings.ReplaceAll(whose(config, path), path, "FILE"); got != c.want {
+				t.Errorf("Got %q, want %q", got, c.want)
 			}
 		})
 	}
