@@ -90,7 +90,7 @@ func likeliestFlags(cmd *cobra.Command, unknown *pflag.NotExistError) []string {
 	var likeliest []string
 	switch byWords := suggest.ByWords(name, flags); {
 	case name == "V" || name == "version":
-		// Many programs print their version with -V. No other flag has it.
+		// Many programs print their version with -V. tls-min-version is another version.
 		if slices.Contains(flags, "version") {
 			likeliest = []string{"version"}
 		}
