@@ -305,7 +305,7 @@ func TestMistakesInSeveralValues(t *testing.T) {
 		"a CA for each replica":       {args("--cert-dir=/tmp"), "extraArgs: --cert-dir cannot be used with the chart: all replicas share one CA"},
 		"another Service":             {args("--webhook-service=a"), "extraArgs: --webhook-service cannot be used with the chart: the webhooks call the Service"},
 		"another server":              {args("--webhook-url=https://a"), "extraArgs: --webhook-url cannot be used with the chart: the webhooks call the Service"},
-		"another cluster":             {args("--kubeconfig=a"), "extraArgs: --kubeconfig is set by the service account of the release"},
+		"another cluster":             {args("--kubeconfig=a"), "extraArgs: --kubeconfig cannot be used with the chart: Postern uses the service account of the release"},
 		"an unknown feature gate":     {values{"featureGates": values{"Nonsense": true}}, "featureGates: there is no feature gate Nonsense; there are: AllAlpha, "},
 		"known feature gates":         {values{"featureGates": values{"PodLevelResources": false, "AllBeta": true}}, ""},
 		"feature gates are null":      {values{"featureGates": nil}, ""},
@@ -354,7 +354,9 @@ func TestExtraArgumentsOfValues(t *testing.T) {
 	}
 	for flag := range flags {
 		_, err := render(load(t), namespace, values{"extraArgs": []any{flag + "=x"}})
-		if refused := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by "); refused != (rendered[flag] || slices.Contains([]string{"--admission-control", "--cert-dir", "--webhook-service", "--kubeconfig"}, flag)) || !refused && err != nil {
+		set := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by ")
+		unusable := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" cannot be used with the chart: ")
+		if set != (rendered[flag] || flag == "--admission-control") || unusable != slices.Contains([]string{"--cert-dir", "--webhook-service", "--webhook-url", "--kubeconfig"}, flag) || !set && !unusable && err != nil {
 			t.Errorf("%s in extraArgs: got the error %v, the Deployment sets it: %t", flag, err, rendered[flag])
 		}
 	}

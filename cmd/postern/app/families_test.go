@@ -83,7 +83,7 @@ func TestListsThatContradictThemselves(t *testing.T) {
 		"a flag of the process":          {admissions.List{family("acme", plugin("A", admit.Flag{Name: "kubeconfig"}))}, "plugin A: the flag --kubeconfig exists already"},
 		"a gate with two defaults":       {admissions.List{family("acme", gated("A", true), gated("B", false))}, "feature gates of plugin B"},
 		"a family in upper case":         {admissions.List{family("Acme_Pods", plugin("A"))}, `family "Acme_Pods": a lowercase RFC 1123 label must consist of lower case`},
-		"a family with a dot":            {admissions.List{family("acme.pods", plugin("A"))}, `family "acme.pods": a lowercase RFC 1123 label`},
+		"a family with a dot":            {admissions.List{family("acme.pods", plugin("A"))}, `family "acme.pods": must not contain dots`},
 		"a family without a name":        {admissions.List{family("", plugin("A"))}, `family "": a lowercase RFC 1123 label`},
 		"a plugin that no flag can name": {admissions.List{family("acme", plugin("A,B"))}, `family acme: plugin "A,B": want a name of letters and digits`},
 		"a name with a space":            {admissions.List{family("acme", plugin("A B"))}, `family acme: plugin "A B": want a name`},
