@@ -304,7 +304,7 @@ func TestMistakesInSeveralValues(t *testing.T) {
 		"the namespace":               {args("--webhook-namespace=x"), "extraArgs: --webhook-namespace is set by the namespace of the release"},
 		"a CA for each replica":       {args("--cert-dir=/tmp"), "extraArgs: --cert-dir cannot be used with the chart: all replicas share one CA"},
 		"another Service":             {args("--webhook-service=a"), "extraArgs: --webhook-service cannot be used with the chart: the webhooks call the Service"},
-		"another server":              {args("--webhook-url=https://a"), "extraArgs: --webhook-url cannot be used with the chart: the webhooks call the Service"},
+		"an address from outside":     {args("--webhook-url=https://postern.example.com:443"), ""},
 		"another cluster":             {args("--kubeconfig=a"), "extraArgs: --kubeconfig cannot be used with the chart: Postern uses the service account of the release"},
 		"an unknown feature gate":     {values{"featureGates": values{"Nonsense": true}}, "featureGates: there is no feature gate Nonsense; there are: AllAlpha, "},
 		"known feature gates":         {values{"featureGates": values{"PodLevelResources": false, "AllBeta": true}}, ""},
@@ -356,7 +356,7 @@ func TestExtraArgumentsOfValues(t *testing.T) {
 		_, err := render(load(t), namespace, values{"extraArgs": []any{flag + "=x"}})
 		set := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" is set by ")
 		unusable := err != nil && strings.Contains(err.Error(), "extraArgs: "+flag+" cannot be used with the chart: ")
-		if set != (rendered[flag] || flag == "--admission-control") || unusable != slices.Contains([]string{"--cert-dir", "--webhook-service", "--webhook-url", "--kubeconfig"}, flag) || !set && !unusable && err != nil {
+		if set != (rendered[flag] || flag == "--admission-control") || unusable != slices.Contains([]string{"--cert-dir", "--webhook-service", "--kubeconfig"}, flag) || !set && !unusable && err != nil {
 			t.Errorf("%s in extraArgs: got the error %v, the Deployment sets it: %t", flag, err, rendered[flag])
 		}
 	}

@@ -67,8 +67,8 @@ func (p Program) newPlugins() (*cobra.Command, error) {
 		Use:   "plugins",
 		Short: "List the plugins, and which of them the API server seems to run",
 		Long: "List the plugins: the family, the phases, whether kube-apiserver enables the plugin by default, and the resources of " +
-			"which the plugin keeps a cache. A plugin that does not start without a configuration or a flag has \"by configuration\" or \"by flag\" there, and one " +
-			"that is switched off by its feature gate has \"by feature gate\".\n\n" +
+			"which the plugin keeps a cache. A plugin that does not start without a configuration or a flag has \"by configuration\" or " +
+			"\"by flag\" there, and one that is switched off by its feature gate has \"by feature gate\".\n\n" +
 			"With a cluster, the last column is yes for a plugin that this API server runs already, judged from the metric " +
 			"apiserver_admission_controller_admission_duration_seconds in its /metrics. The metric names a plugin after its first " +
 			"request. On a cluster with several API servers, only one of them is asked.\n\n" +

@@ -45,7 +45,8 @@ func newMigratePSP() *cobra.Command {
 		Use:   "psp",
 		Short: "Migrate PodSecurityPolicies, and the roles that allow to use them",
 		Long: "Migrate PodSecurityPolicies, and the roles that allow to use them.\n\n" +
-			"The command reads FILE, or its standard input if FILE is - or missing. It reads YAML or JSON, and writes YAML to its standard output. Policies of " +
+			"The command reads FILE, or its standard input if FILE is - or missing. It reads YAML or JSON, and writes YAML to its " +
+			"standard output. Policies of " +
 			"policy/v1beta1 and extensions/v1beta1 become policies of policy.postern.dev/v1. Roles and ClusterRoles that " +
 			"allow to use policies also allow it in that group. " + otherDocuments,
 		Example: "  kubectl get podsecuritypolicies,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +
@@ -58,7 +59,8 @@ func newMigratePodPreset() *cobra.Command {
 		Use:   "podpreset",
 		Short: "Migrate PodPresets, and the roles for them",
 		Long: "Migrate PodPresets, and the roles for them.\n\n" +
-			"The command reads FILE, or its standard input if FILE is - or missing. It reads YAML or JSON, and writes YAML to its standard output. Presets of " +
+			"The command reads FILE, or its standard input if FILE is - or missing. It reads YAML or JSON, and writes YAML to its " +
+			"standard output. Presets of " +
 			"settings.k8s.io/v1alpha1 become presets of settings.postern.dev/v1alpha1. Roles and ClusterRoles with " +
 			"permissions for presets also have them in that group. " + otherDocuments,
 		Example: "  kubectl get podpresets.v1alpha1.settings.k8s.io,clusterroles,roles,clusterrolebindings,rolebindings -A -o yaml > old.yaml\n" +

@@ -179,7 +179,6 @@ the older flag for the same, and so are flags for what the chart makes: the CA t
 {{- $others := dict
   "--cert-dir" "all replicas share one CA, in a Secret"
   "--webhook-service" "the webhooks call the Service of the release"
-  "--webhook-url" "the webhooks call the Service of the release"
   "--kubeconfig" "Postern uses the service account of the release"
 -}}
 {{- range .Values.extraArgs -}}
