@@ -1,7 +1,7 @@
 package command
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -103,32 +103,33 @@ func oneInput(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// withInput calls read with the file in args, or with the standard input.
+// withInput calls read with the file in args, or with the standard input. The input is not held as a whole, because exports of
+// clusters are large.
 func withInput(cmd *cobra.Command, args []string, read func(io.Reader) error) error {
-	if len(args) == 0 || args[0] == "-" {
-		text, err := io.ReadAll(cmd.InOrStdin())
+	in, name := cmd.InOrStdin(), ""
+	if len(args) > 0 && args[0] != "-" {
+		if args[0] == "" {
+			return errors.New("the file name is empty")
+		}
+		file, err := os.Open(args[0])
 		if err != nil {
 			return err
 		}
-		return readText(text, read)
+		defer func() { _ = file.Close() }()
+		in, name = file, args[0]+": "
 	}
-	if args[0] == "" {
-		return errors.New("the file name is empty")
+	buffered := bufio.NewReader(in)
+	_, errStart := buffered.Peek(1)
+	if errStart != nil && !errors.Is(errStart, io.EOF) {
+		return errStart
 	}
-	text, err := os.ReadFile(args[0])
-	if err != nil {
-		return err
+	err := read(buffered)
+	switch {
+	case err == nil:
+		return nil
+	case errStart != nil:
+		return fmt.Errorf("%sthe input is empty: %w", name, err)
+	default:
+		return fmt.Errorf("%s%w", name, err)
 	}
-	if err := readText(text, read); err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
-	}
-	return nil
-}
-
-func readText(text []byte, read func(io.Reader) error) error {
-	err := read(bytes.NewReader(text))
-	if err != nil && len(text) == 0 {
-		return fmt.Errorf("the input is empty: %w", err)
-	}
-	return err
 }
