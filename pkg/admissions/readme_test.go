@@ -63,13 +63,61 @@ func TestPluginReadmes(t *testing.T) {
 			if r.summary == "" {
 				t.Error("Got no single line below the title, want one that says what the plugin does")
 			}
-			if want := []string{"Description", "Requests", "Configuration", "Examples", "Differences from kube-apiserver"}; !slices.Equal(r.headings, want) {
+			if want := []string{"Description", "Requests", "Configuration", "Try it", "Examples", "Differences from kube-apiserver"}; !slices.Equal(r.headings, want) {
 				t.Errorf("Got sections %q, want %q", r.headings, want)
 			}
 			for heading, body := range r.sections {
 				if strings.TrimSpace(body) == "" {
 					t.Errorf("Got nothing under %q", heading)
 				}
+			}
+		})
+	}
+}
+
+var consoleBlock = regexp.MustCompile("(?ms)^```console\n\\$ kubectl .*?^```$")
+
+// withoutCommands has the plugins that kubectl and an API server do not suffice to try, with the reason.
+var withoutCommands = map[string]string{
+	"AlwaysAdmit":        "it does nothing",
+	"FleetQuota":         "it needs a hub, which docs/fleet-quota.md has",
+	"ImagePolicyWebhook": "it needs a backend, which docs/files.md has",
+}
+
+// TestReadmesSayHowToTry checks that each README has the values of the Helm chart that enable the plugin, and commands.
+// TestReadmesHaveValues of test/helm renders the chart with the values, and TestReadmesCanBeTried of test/e2e runs the
+// commands.
+func TestReadmesSayHowToTry(t *testing.T) {
+	for _, m := range members() {
+		t.Run(m.Name, func(t *testing.T) {
+			section := m.readme(t).sections["Try it"]
+			blocks := yamlBlock.FindAllStringSubmatch(section, -1)
+			if len(blocks) != 1 {
+				t.Fatalf("Got %d blocks of YAML, want the values", len(blocks))
+			}
+			var values struct {
+				Plugins       []string
+				Configuration map[string]any
+			}
+			if err := yaml.Unmarshal([]byte(blocks[0][1]), &values); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(values.Plugins, []string{m.Name}) {
+				t.Errorf("The values enable %q, want %s", values.Plugins, m.Name)
+			}
+			if _, configured := values.Configuration[m.Name]; configured != (len(values.Configuration) == 1) || len(values.Configuration) > 1 {
+				t.Errorf("The values configure %v, want only %s", values.Configuration, m.Name)
+			}
+			want := 1
+			if withoutCommands[m.Name] != "" {
+				want = 0
+			}
+			if got := len(consoleBlock.FindAllString(section, -1)); got != want {
+				t.Errorf("Got %d blocks with commands, want %d", got, want)
+			}
+			managed := strings.Contains(section, "Managed clusters run this plugin themselves")
+			if on := upstreamByName()[m.Name].defaultOn; managed != on {
+				t.Errorf("The section says that managed clusters run the plugin: %t, want %t", managed, on)
 			}
 		})
 	}
