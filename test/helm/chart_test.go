@@ -186,19 +186,7 @@ func TestConfiguration(t *testing.T) {
 		return values{"plugins": []any{"PodNodeSelector"}, "configuration": values{"PodNodeSelector": values{"podNodeSelectorPluginConfig": values{"clusterDefaultNodeSelector": selector}}}}
 	}
 	texts := mustRender(t, namespace, configuration("pool=general"))
-	var m corev1.ConfigMap
-	if err := yaml.UnmarshalStrict([]byte(texts["configmap.yaml"]), &m); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "admission.yaml")
-	if err := os.WriteFile(path, []byte(m.Data["admission.yaml"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// The chart and the program agree about what is enabled.
-	enable := slices.DeleteFunc(arguments(t, texts), func(arg string) bool { return !strings.HasPrefix(arg, "--enable-admission-plugins=") })
-	if code, out, errs := postern(t, append([]string{"check-config", path}, enable...)...); code != 0 || errs != "" {
-		t.Errorf("postern check-config: exit code %d: %s%s\n%s", code, out, errs, m.Data["admission.yaml"])
-	}
+	checkConfiguration(t, texts)
 	sum := func(texts map[string]string) string {
 		var d appsv1.Deployment
 		if err := yaml.UnmarshalStrict([]byte(texts["deployment.yaml"]), &d); err != nil {
@@ -209,6 +197,28 @@ func TestConfiguration(t *testing.T) {
 	one, same, other := sum(texts), sum(mustRender(t, namespace, configuration("pool=general"))), sum(mustRender(t, namespace, configuration("pool=other")))
 	if one == "" || one != same || one == other {
 		t.Errorf("Got the checksums %q, %q, and %q for another configuration", one, same, other)
+	}
+}
+
+// ofPlugins matches the flags of the Deployment that enable plugins or configure one. The command check-config has no others.
+var ofPlugins = regexp.MustCompile(`^--(enable-admission-plugins|default-[a-z-]+-toleration-seconds)=`)
+
+// checkConfiguration has Postern check the configuration file of rendered templates, with the flags for plugins of the
+// Deployment.
+func checkConfiguration(t *testing.T, texts map[string]string) {
+	t.Helper()
+	var m corev1.ConfigMap
+	if err := yaml.UnmarshalStrict([]byte(texts["configmap.yaml"]), &m); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "admission.yaml")
+	if err := os.WriteFile(path, []byte(m.Data["admission.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The chart and the program agree about what is enabled.
+	flags := slices.DeleteFunc(arguments(t, texts), func(arg string) bool { return !ofPlugins.MatchString(arg) })
+	if code, out, errs := postern(t, append([]string{"check-config", path}, flags...)...); code != 0 || errs != "" {
+		t.Errorf("postern check-config: exit code %d: %s%s\n%s", code, out, errs, m.Data["admission.yaml"])
 	}
 }
 

@@ -104,3 +104,34 @@ func TestDocumentedVolumes(t *testing.T) {
 		t.Errorf("Found %d files of values with volumes, want one of each example", found)
 	}
 }
+
+var trySection = regexp.MustCompile("(?ms)^## Try it$.*?^```yaml\n(.*?)^```$")
+
+// TestReadmesHaveValues renders the chart with the values in each plugin's README, and has Postern check their configuration.
+func TestReadmesHaveValues(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "pkg", "admissions", "*", "*", "README.md"))
+	if err != nil || len(files) < 40 {
+		t.Fatalf("Got %d READMEs, error %v, want those of all plugins", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			match := trySection.FindSubmatch(text)
+			if match == nil {
+				t.Fatal("There are no values")
+			}
+			v, err := chartutil.ReadValues(match[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts := mustRender(t, namespace, v)
+			// The files of volumes do not exist here.
+			if v["configuration"] != nil && v["extraVolumes"] == nil {
+				checkConfiguration(t, texts)
+			}
+		})
+	}
+}
