@@ -1,0 +1,262 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/internal/ring"
+	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/e2e"
+)
+
+// trial is the section "Try it" of a plugin's README.
+type trial struct {
+	plugin   string
+	values   chartValues
+	commands string // the console block
+}
+
+// chartValues are the values of the Helm chart that the sections use.
+type chartValues struct {
+	Plugins           []string                  `json:"plugins"`
+	Configuration     map[string]map[string]any `json:"configuration"`
+	FeatureGates      map[string]bool           `json:"featureGates"`
+	ExtraArgs         []string                  `json:"extraArgs"`
+	ExtraVolumes      []any                     `json:"extraVolumes"`
+	ExtraVolumeMounts []any                     `json:"extraVolumeMounts"`
+}
+
+// replaced has the plugins that are off by default and act only if the API server runs no NamespaceLifecycle.
+var replaced = []string{"NamespaceAutoProvision", "NamespaceExists"}
+
+// TestReadmesCanBeTried runs the commands in the section "Try it" of each README against a Postern with the values of that
+// section, and compares what they print. A plugin that the API server runs by default, and that has no configuration which
+// has an effect then, runs beside an API server without these plugins.
+func TestReadmesCanBeTried(t *testing.T) {
+	ring.Second(t, "it starts a Postern for each plugin, and needs openssl")
+	t.Parallel()
+	var all []struct {
+		Name        string
+		OnByDefault bool
+	}
+	c := suite.Start(t, controlplane.Options{})
+	if err := json.Unmarshal([]byte(suite.Output(t, "plugins", "-o", "json", "--kubeconfig="+c.Kubeconfig(controlplane.Admin))), &all); err != nil {
+		t.Fatal(err)
+	}
+	var usual, bare []trial
+	var defaults []string
+	for _, p := range all {
+		if p.OnByDefault {
+			defaults = append(defaults, p.Name)
+		}
+		r := readTrial(t, p.Name)
+		switch {
+		case r.commands == "":
+			// The test of the READMEs has the reasons.
+		case p.OnByDefault && r.values.Configuration == nil, slices.Contains(replaced, p.Name):
+			bare = append(bare, r)
+		default:
+			usual = append(usual, r)
+		}
+	}
+	if len(usual)+len(bare) < 40 {
+		t.Errorf("Only %d READMEs have commands", len(usual)+len(bare))
+	}
+	t.Run("beside the usual plugins", func(t *testing.T) {
+		t.Parallel()
+		for _, r := range usual {
+			t.Run(r.plugin, func(t *testing.T) { r.run(t, c) })
+		}
+	})
+	t.Run("instead of the API server's plugins", func(t *testing.T) {
+		t.Parallel()
+		c := suite.Start(t, controlplane.Options{APIServerFlags: []string{
+			"--disable-admission-plugins=" + strings.Join(defaults, ","),
+			"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true",
+		}})
+		for _, r := range bare {
+			t.Run(r.plugin, func(t *testing.T) { r.run(t, c) })
+		}
+	})
+}
+
+var trySection = regexp.MustCompile(`(?ms)^## Try it$(.*?)^## `)
+
+// readTrial reads the README of a plugin. The README's test checks that it has the section.
+func readTrial(t *testing.T, plugin string) trial {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "pkg", "admissions", "*", strings.ToLower(plugin), "README.md"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("Got the READMEs %q of %s, error %v", files, plugin, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := trial{plugin: plugin}
+	for _, b := range blocks(trySection.FindString(string(text))) {
+		switch b.kind {
+		case "yaml":
+			if err := yaml.UnmarshalStrict([]byte(b.text), &r.values); err != nil {
+				t.Errorf("%s: %v", plugin, err)
+			}
+		case "console":
+			r.commands += b.text
+		}
+	}
+	return r
+}
+
+// run starts a Postern with the values, as the chart does, and runs the commands.
+func (r trial) run(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	flags := []string{"--exempt-namespaces=kube-system", "--authorization-cache-ttl=5s"}
+	if r.values.Configuration != nil {
+		var entries []map[string]any
+		for name, configuration := range r.values.Configuration {
+			entries = append(entries, map[string]any{"name": name, "configuration": configuration})
+		}
+		text, err := yaml.Marshal(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, configured(t, string(text)))
+	}
+	for gate, on := range r.values.FeatureGates {
+		flags = append(flags, "--feature-gates="+gate+"="+map[bool]string{true: "true", false: "false"}[on])
+	}
+	p := c.StartPostern(t, e2e.Options{Plugins: r.values.Plugins, Flags: append(flags, r.values.ExtraArgs...)})
+	made := ""
+	defer func() {
+		p.Stop(t)
+		removeTrial(t, c, made)
+	}()
+	awaitConfigurations(t, c)
+	dir := t.TempDir()
+	for _, step := range steps(r.commands) {
+		got, err := c.Shell(t, dir, "set -u\n"+step.command)
+		made += got
+		if withoutTimes(got) != withoutTimes(step.want) {
+			t.Errorf("%s\nprints\n%s\nwant\n%s", step.command, got, step.want)
+		}
+		if failed := errorLine.MatchString(step.want); failed != (err != nil) {
+			t.Errorf("%s: got %v, want an error: %t", step.command, err, failed)
+		}
+		if writes.MatchString(got) {
+			time.Sleep(cachesFollow)
+		}
+	}
+}
+
+// withoutTimes replaces the times of the refusals of DeletionGate, which differ.
+func withoutTimes(text string) string { return closedTime.ReplaceAllString(text, "closed for TIME of") }
+
+// cachesFollow is longer than the API server and Postern take to observe a change. Nobody types faster.
+const cachesFollow = 300 * time.Millisecond
+
+var (
+	errorLine = regexp.MustCompile(`(?m)^(Error from server|error)\b`)
+	writes    = regexp.MustCompile(`(?m)^(\S+/\S+) (created|patched|labeled|annotated)$`)
+)
+
+// removeTrial deletes the webhooks, and the objects that a trial has made outside of its namespace.
+func removeTrial(t *testing.T, c *e2e.Cluster, made string) {
+	t.Helper()
+	hooks := c.Admin.AdmissionregistrationV1()
+	err := errors.Join(
+		hooks.MutatingWebhookConfigurations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+		hooks.ValidatingWebhookConfigurations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	if err != nil {
+		t.Errorf("Deleting the webhooks: %v", err)
+	}
+	args := []string{"delete", "--ignore-not-found", "--wait=false"}
+	for _, m := range writes.FindAllStringSubmatch(made, -1) {
+		args = append(args, m[1])
+	}
+	if len(args) == 3 {
+		return
+	}
+	if out, err := c.Kubectl(t.Context(), controlplane.Admin, args...).CombinedOutput(); err != nil {
+		t.Errorf("kubectl %q: %v: %s", args, err, out)
+	}
+}
+
+// step is a command of a console block, and what it prints.
+type step struct{ command, want string }
+
+// steps splits a console block. A command ends where its last line does not end in a backslash, and after the last line
+// of a here document.
+func steps(text string) []step {
+	var out []step
+	for s := range strings.SplitSeq("\n"+text, "\n$ ") {
+		if s == "" {
+			continue
+		}
+		lines := strings.SplitAfter(strings.TrimSuffix(s, "\n")+"\n", "\n")
+		end := 1
+		for end < len(lines) && strings.HasSuffix(lines[end-1], "\\\n") {
+			end++
+		}
+		if strings.Contains(strings.Join(lines[:end], ""), "<<EOF") {
+			end = slices.Index(lines, "EOF\n") + 1
+		}
+		out = append(out, step{strings.Join(lines[:end], ""), strings.Join(lines[end:], "")})
+	}
+	return out
+}
+
+// awaitConfigurations waits until the API server calls the webhooks that are registered now. The API server observes the
+// configurations of a kind in the order of their changes, so it has observed all earlier ones when it observes these two.
+func awaitConfigurations(t *testing.T, c *e2e.Cluster) {
+	t.Helper()
+	const label = "e2e.postern.dev/probe"
+	away, none := "https://127.0.0.1:1", admissionregistrationv1.SideEffectClassNone
+	client := admissionregistrationv1.WebhookClientConfig{URL: &away}
+	versions := []string{"v1"}
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: versions, Resources: []string{"configmaps"}},
+	}}
+	only := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}
+	}
+	hooks, meta := c.Admin.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "probe"}
+	_, err := hooks.MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "mutating.example.com", ClientConfig: client, Rules: rules, SideEffects: &none, AdmissionReviewVersions: versions, ObjectSelector: only("mutating"),
+		}},
+	}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = hooks.ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "validating.example.com", ClientConfig: client, Rules: rules, SideEffects: &none, AdmissionReviewVersions: versions, ObjectSelector: only("validating"),
+			}},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatalf("Registering the probe: %v", err)
+	}
+	for _, phase := range []string{"mutating", "validating"} {
+		e2e.Eventually(t, settleBound, "the API server calls "+phase+" webhooks", func(ctx context.Context) error {
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{label: phase}}}
+			_, err := c.Admin.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, object, dryRun())
+			if err == nil || !strings.Contains(err.Error(), phase+".example.com") {
+				return errors.Join(errors.New("it does not"), err)
+			}
+			return nil
+		})
+	}
+}
