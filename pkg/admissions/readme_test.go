@@ -84,7 +84,16 @@ var withoutCommands = map[string]string{
 	"ImagePolicyWebhook": "it needs a backend, which docs/files.md has",
 }
 
-// TestReadmesSayHowToTry checks that each README has the values of the Helm chart that enable the plugin, and commands.
+// howToTry begins each section.
+const howToTry = "\n[Try a plugin](../../../../docs/try-a-plugin.md) says what to do with these values and commands.\n"
+
+var (
+	whole      = regexp.MustCompile(`concern the whole cluster|for the whole cluster`)
+	dryRunNode = regexp.MustCompile(`(?s)kubectl apply --dry-run=server[^$]*kind: Node\n`)
+)
+
+// TestReadmesSayHowToTry checks that each README has the values of the Helm chart that enable the plugin, and commands,
+// and says what they concern.
 // TestReadmesHaveValues of test/helm renders the chart with the values, and TestReadmesCanBeTried of test/e2e runs the
 // commands.
 func TestReadmesSayHowToTry(t *testing.T) {
@@ -115,9 +124,19 @@ func TestReadmesSayHowToTry(t *testing.T) {
 			if got := len(consoleBlock.FindAllString(section, -1)); got != want {
 				t.Errorf("Got %d blocks with commands, want %d", got, want)
 			}
-			managed := strings.Contains(section, "Managed clusters run this plugin themselves")
-			if on := upstreamByName()[m.Name].defaultOn; managed != on {
-				t.Errorf("The section says that managed clusters run the plugin: %t, want %t", managed, on)
+			if !strings.HasPrefix(section, howToTry) {
+				t.Errorf("The section does not begin with %q", howToTry)
+			}
+			words := strings.Join(strings.Fields(section), " ")
+			says := strings.Contains(words, "kube-apiserver runs this plugin by default")
+			if on := upstreamByName()[m.Name].defaultOn; says != on {
+				t.Errorf("The section says that kube-apiserver runs the plugin by default: %t, want %t", says, on)
+			}
+			if want == 1 && whole.MatchString(words) == strings.Contains(words, "concern only") {
+				t.Errorf("The section must say whether the values concern the whole cluster, or what they concern only")
+			}
+			if node := strings.Contains(section, "kind: Node\n") && !dryRunNode.MatchString(section); node != strings.Contains(words, "without a cloud controller") {
+				t.Errorf("The commands make a node: %t. The section must say that a cloud controller would delete it, or not speak of it", node)
 			}
 		})
 	}

@@ -15,6 +15,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/yaml"
 
 	"github.com/postern-dev/postern/internal/ring"
@@ -43,7 +45,7 @@ type chartValues struct {
 var replaced = []string{"NamespaceAutoProvision", "NamespaceExists"}
 
 // TestReadmesCanBeTried runs the commands in the section "Try it" of each README against a Postern with the values of that
-// section, and compares what they print. A plugin that the API server runs by default, and that has no configuration which
+// section, compares what they print, and checks that they leave nothing. A plugin that the API server runs by default, and that has no configuration which
 // has an effect then, runs beside an API server without these plugins.
 func TestReadmesCanBeTried(t *testing.T) {
 	ring.Second(t, "it starts a Postern for each plugin, and needs openssl")
@@ -52,7 +54,7 @@ func TestReadmesCanBeTried(t *testing.T) {
 		Name        string
 		OnByDefault bool
 	}
-	c := suite.Start(t, controlplane.Options{})
+	c := suite.Start(t, controlplane.Options{ControllerManager: true})
 	if err := json.Unmarshal([]byte(suite.Output(t, "plugins", "-o", "json", "--kubeconfig="+c.Kubeconfig(controlplane.Admin))), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -83,10 +85,15 @@ func TestReadmesCanBeTried(t *testing.T) {
 	})
 	t.Run("instead of the API server's plugins", func(t *testing.T) {
 		t.Parallel()
-		c := suite.Start(t, controlplane.Options{APIServerFlags: []string{
-			"--disable-admission-plugins=" + strings.Join(defaults, ","),
-			"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true",
-		}})
+		c := suite.Start(t, controlplane.Options{
+			APIServerFlags: []string{
+				"--disable-admission-plugins=" + strings.Join(defaults, ","),
+				"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true",
+			},
+			ControllerManager: true,
+			// Without NamespaceLifecycle, this controller would create its ConfigMap again in a namespace that is being deleted.
+			ControllerManagerFlags: []string{"--controllers=*,-root-ca-certificate-publisher-controller"},
+		})
 		for _, r := range bare {
 			t.Run(r.plugin, func(t *testing.T) { r.run(t, c) })
 		}
@@ -138,17 +145,17 @@ func (r trial) run(t *testing.T, c *e2e.Cluster) {
 	for gate, on := range r.values.FeatureGates {
 		flags = append(flags, "--feature-gates="+gate+"="+map[bool]string{true: "true", false: "false"}[on])
 	}
+	before := objects(t, c)
 	p := c.StartPostern(t, e2e.Options{Plugins: r.values.Plugins, Flags: append(flags, r.values.ExtraArgs...)})
-	made := ""
 	defer func() {
 		p.Stop(t)
-		removeTrial(t, c, made)
+		removeWebhooks(t, c)
+		checkNothingIsLeft(t, c, before)
 	}()
 	awaitConfigurations(t, c)
 	dir := t.TempDir()
 	for _, step := range steps(r.commands) {
 		got, err := c.Shell(t, dir, "set -u\n"+step.command)
-		made += got
 		if withoutTimes(got) != withoutTimes(step.want) {
 			t.Errorf("%s\nprints\n%s\nwant\n%s", step.command, got, step.want)
 		}
@@ -172,8 +179,8 @@ var (
 	writes    = regexp.MustCompile(`(?m)^(\S+/\S+) (created|patched|labeled|annotated)$`)
 )
 
-// removeTrial deletes the webhooks, and the objects that a trial has made outside of its namespace.
-func removeTrial(t *testing.T, c *e2e.Cluster, made string) {
+// removeWebhooks deletes the webhooks of a trial, as an uninstall does.
+func removeWebhooks(t *testing.T, c *e2e.Cluster) {
 	t.Helper()
 	hooks := c.Admin.AdmissionregistrationV1()
 	err := errors.Join(
@@ -182,16 +189,51 @@ func removeTrial(t *testing.T, c *e2e.Cluster, made string) {
 	if err != nil {
 		t.Errorf("Deleting the webhooks: %v", err)
 	}
-	args := []string{"delete", "--ignore-not-found", "--wait=false"}
-	for _, m := range writes.FindAllStringSubmatch(made, -1) {
-		args = append(args, m[1])
+}
+
+// checkNothingIsLeft fails the test if there is an object that was not there before.
+func checkNothingIsLeft(t *testing.T, c *e2e.Cluster, before []string) {
+	t.Helper()
+	left := slices.DeleteFunc(objects(t, c), func(o string) bool { return slices.Contains(before, o) })
+	if len(left) > 0 {
+		t.Errorf("The commands leave %q", left)
 	}
-	if len(args) == 3 {
-		return
+}
+
+// objects lists the objects outside of namespaces, the namespaces among them, and those in the namespace default. Events
+// expire.
+func objects(t *testing.T, c *e2e.Cluster) []string {
+	t.Helper()
+	lists, err := c.Admin.Discovery().ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out, err := c.Kubectl(t.Context(), controlplane.Admin, args...).CombinedOutput(); err != nil {
-		t.Errorf("kubectl %q: %v: %s", args, err, out)
+	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists)
+	client := c.Dynamic(t, controlplane.Admin)
+	var found []string
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			namespace := ""
+			if r.Namespaced {
+				namespace = metav1.NamespaceDefault
+			}
+			if r.Name == "events" {
+				continue
+			}
+			all, err := client.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatalf("Listing %s: %v", r.Name, err)
+			}
+			for _, o := range all.Items {
+				found = append(found, gv.WithResource(r.Name).GroupResource().String()+"/"+o.GetName())
+			}
+		}
 	}
+	return found
 }
 
 // step is a command of a console block, and what it prints.
