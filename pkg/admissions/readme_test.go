@@ -93,9 +93,8 @@ var (
 )
 
 // TestReadmesSayHowToTry checks that each README has the values of the Helm chart that enable the plugin, and commands,
-// and says what they concern.
-// TestReadmesHaveValues of test/helm renders the chart with the values, and TestReadmesCanBeTried of test/e2e runs the
-// commands.
+// and says whether the values concern the whole cluster. TestReadmesHaveValues of test/helm renders the chart with the
+// values, and TestReadmesCanBeTried of test/e2e runs the commands.
 func TestReadmesSayHowToTry(t *testing.T) {
 	for _, m := range members() {
 		t.Run(m.Name, func(t *testing.T) {
