@@ -77,7 +77,7 @@ func TestPluginReadmes(t *testing.T) {
 
 var consoleBlock = regexp.MustCompile("(?ms)^```console\n\\$ kubectl .*?^```$")
 
-// withoutCommands has the plugins that kubectl and an API server do not suffice to try, with the reason.
+// withoutCommands lists the plugins whose section has no commands, with the reason.
 var withoutCommands = map[string]string{
 	"AlwaysAdmit":        "it does nothing",
 	"FleetQuota":         "it needs a hub, which docs/fleet-quota.md has",
@@ -90,6 +90,8 @@ const howToTry = "\n[Try a plugin](../../../../docs/try-a-plugin.md) says what t
 var (
 	whole      = regexp.MustCompile(`concern the whole cluster|for the whole cluster`)
 	dryRunNode = regexp.MustCompile(`(?s)kubectl apply --dry-run=server[^$]*kind: Node\n`)
+	// deleted has the name of an object that is deleted, and its namespace.
+	deleted = regexp.MustCompile(`(?m)^\S+ "(.*)" (?:force )?deleted(?: from (.*) namespace)?$`)
 )
 
 // TestReadmesSayHowToTry checks that each README has the values of the Helm chart that enable the plugin, and commands,
@@ -131,8 +133,13 @@ func TestReadmesSayHowToTry(t *testing.T) {
 			if on := upstreamByName()[m.Name].defaultOn; says != on {
 				t.Errorf("The section says that kube-apiserver runs the plugin by default: %t, want %t", says, on)
 			}
-			if want == 1 && whole.MatchString(words) == strings.Contains(words, "concern only") {
+			if m.Name != "AlwaysAdmit" && whole.MatchString(words) == strings.Contains(words, "concern only") {
 				t.Errorf("The section must say whether the values concern the whole cluster, or what they concern only")
+			}
+			for _, match := range deleted.FindAllStringSubmatch(section, -1) {
+				if !strings.HasPrefix(match[1], "trial-") && !strings.HasPrefix(match[2], "trial-") {
+					t.Errorf("The commands delete %s, which may be somebody else's. Its name or its namespace must begin with trial-", match[1])
+				}
 			}
 			if node := strings.Contains(section, "kind: Node\n") && !dryRunNode.MatchString(section); node != strings.Contains(words, "without a cloud controller") {
 				t.Errorf("The commands make a node: %t. The section must say that a cloud controller would delete it, or not speak of it", node)

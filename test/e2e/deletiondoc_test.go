@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -31,24 +32,23 @@ func TestDeletionGateDocument(t *testing.T) {
 	doc = strings.ReplaceAll(doc, "examples/deletion-gate -o", filepath.Join(c.Module(), "examples", "deletion-gate")+" -o")
 	t.Cleanup(func() { endBackend(t, filepath.Join(dir, "backend.pid")) })
 	commands := 0
-	for _, b := range blocks(doc) {
-		name, rest, _ := strings.Cut(strings.TrimPrefix(b.text, "# "), "\n")
-		if b.file != "" || b.kind == "sh" {
+	for _, b := range walkthrough.Blocks(doc) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(b.Text, "# "), "\n")
+		if b.File != "" || b.Kind == "sh" {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(rest), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if b.file == "admission.yaml" {
-			c.StartPostern(t, e2e.Options{Plugins: []string{"DeletionGate"}, Flags: []string{"--admission-control-config-file=" + filepath.Join(dir, b.file)}})
+		if b.File == "admission.yaml" {
+			c.StartPostern(t, e2e.Options{Plugins: []string{"DeletionGate"}, Flags: []string{"--admission-control-config-file=" + filepath.Join(dir, b.File)}})
 		}
-		if b.kind != "console" {
+		if b.Kind != "console" {
 			continue
 		}
-		for _, step := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+		for _, step := range b.Steps() {
 			commands++
-			command, want, _ := strings.Cut(step, "\n")
-			repeatUntil(t, c, dir, command, want)
-			if strings.HasPrefix(command, "kubectl create namespace") {
+			repeatUntil(t, c, dir, step.Command, step.Prints)
+			if strings.HasPrefix(step.Command, "kubectl create namespace") {
 				w.awaitRefusal(t, "shop")
 			}
 		}
@@ -58,7 +58,11 @@ func TestDeletionGateDocument(t *testing.T) {
 	}
 }
 
-// repeatUntil runs a command until it prints what the document says.
+// refusal matches what kubectl prints if the API server refuses a request.
+var refusal = regexp.MustCompile(`(?m)Error from server|^error: `)
+
+// repeatUntil runs a command until it prints what the document says: webhooks and permissions have their effect a moment after they
+// are made.
 func repeatUntil(t *testing.T, c *e2e.Cluster, dir, command, want string) {
 	t.Helper()
 	normal := func(text string) string { return closedTime.ReplaceAllString(words(text), "closed for TIME of") }
@@ -67,7 +71,7 @@ func repeatUntil(t *testing.T, c *e2e.Cluster, dir, command, want string) {
 		if normal(got) != normal(want) {
 			return fmt.Errorf("it prints\n%s\nwant\n%s", got, want)
 		}
-		if err != nil && !strings.Contains(want, "Error from server") {
+		if err != nil && !refusal.MatchString(want) {
 			return err
 		}
 		return nil

@@ -13,18 +13,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
 // documentedDenial returns the audit event in docs/troubleshooting.md.
 func documentedDenial(t *testing.T, c *e2e.Cluster) e2e.AuditEvent {
 	t.Helper()
-	for _, b := range blocks(page(t, c, "troubleshooting.md")) {
-		if b.kind != "json" {
+	for _, b := range walkthrough.Blocks(page(t, c, "troubleshooting.md")) {
+		if b.Kind != "json" {
 			continue
 		}
 		var e e2e.AuditEvent
-		if err := json.Unmarshal([]byte(b.text), &e); err != nil {
+		if err := json.Unmarshal([]byte(b.Text), &e); err != nil {
 			t.Fatal(err)
 		}
 		return e

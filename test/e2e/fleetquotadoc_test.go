@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -35,21 +36,20 @@ func TestFleetQuotaWalkThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := 0
-	for _, b := range blocks(page(t, hub, "fleet-quota.md")) {
-		if b.file != "" {
-			text := strings.ReplaceAll(b.text, "/etc/postern/hub.kubeconfig", hub.PosternKubeconfig(t, hub.URL()))
-			if err := os.WriteFile(filepath.Join(dir, b.file), []byte(text), 0o600); err != nil {
+	for _, b := range walkthrough.Blocks(page(t, hub, "fleet-quota.md")) {
+		if b.File != "" {
+			text := strings.ReplaceAll(b.Text, "/etc/postern/hub.kubeconfig", hub.PosternKubeconfig(t, hub.URL()))
+			if err := os.WriteFile(filepath.Join(dir, b.File), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if b.kind != "console" {
+		if b.Kind != "console" {
 			continue
 		}
-		for _, step := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+		for _, step := range b.Steps() {
 			commands++
-			command, want, _ := strings.Cut(step, "\n")
-			walk(t, east, dir, command, words(want))
-			if strings.HasSuffix(command, "fleetallowances.yaml") {
+			walk(t, east, dir, step.Command, words(step.Prints))
+			if strings.HasSuffix(step.Command, "fleetallowances.yaml") {
 				east.StartPostern(t, e2e.Options{Plugins: []string{"FleetQuota"}, Flags: []string{"--admission-control-config-file=" + filepath.Join(dir, "admission.yaml")}})
 			}
 		}

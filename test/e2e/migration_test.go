@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -166,13 +167,13 @@ func TestMigrationOfAnExport(t *testing.T) {
 	t.Parallel()
 	old, fresh := suite.Start(t, controlplane.Options{ControllerManager: true}), suite.Start(t, controlplane.Options{ControllerManager: true})
 	dir, doc := t.TempDir(), page(t, fresh, "migrating-from-psp.md")
-	pageFile := blocks(doc)[0]
-	end := strings.LastIndex(pageFile.text, "kind: PodSecurityPolicy\n")
-	end += strings.Index(pageFile.text[end:], "---\n")
+	pageFile := walkthrough.Blocks(doc)[0]
+	end := strings.LastIndex(pageFile.Text, "kind: PodSecurityPolicy\n")
+	end += strings.Index(pageFile.Text[end:], "---\n")
 	for name, text := range map[string]string{
-		"policies.yaml": pageFile.text[:end],
+		"policies.yaml": pageFile.Text[:end],
 		// No API server serves v1beta1 today.
-		"roles.yaml": strings.ReplaceAll(pageFile.text[end:], "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1") + accounts,
+		"roles.yaml": strings.ReplaceAll(pageFile.Text[end:], "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1") + accounts,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

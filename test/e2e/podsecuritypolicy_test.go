@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/internal/ring"
 	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
@@ -245,20 +246,19 @@ func TestMigratingFromPSP(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := 0
-	for _, b := range blocks(page(t, c, "migrating-from-psp.md")) {
-		if b.file != "" {
-			if err := os.WriteFile(filepath.Join(dir, b.file), []byte(b.text), 0o600); err != nil {
+	for _, b := range walkthrough.Blocks(page(t, c, "migrating-from-psp.md")) {
+		if b.File != "" {
+			if err := os.WriteFile(filepath.Join(dir, b.File), []byte(b.Text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if b.kind != "console" {
+		if b.Kind != "console" {
 			continue
 		}
-		for _, step := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+		for _, step := range b.Steps() {
 			commands++
-			command, want, _ := strings.Cut(step, "\n")
-			walk(t, c, dir, command, words(want))
-			if strings.HasPrefix(command, "kubectl apply -f installer/postern.yaml") {
+			walk(t, c, dir, step.Command, words(step.Prints))
+			if strings.HasPrefix(step.Command, "kubectl apply -f installer/postern.yaml") {
 				startDeployed(t, c)
 			}
 		}
@@ -315,12 +315,7 @@ func startWithPolicies(t *testing.T, c *e2e.Cluster, flags ...string) {
 // words returns the text with every sequence of white space replaced by one blank.
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// block is a block of code in a document. A comment in its first line is the name of its file.
-type block struct{ kind, file, text string }
-
 var warning = regexp.MustCompile(`(?m)^Warning: .*$`)
-
-var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
 // page returns the text of a page in docs.
 func page(t *testing.T, c *e2e.Cluster, name string) string {
@@ -330,18 +325,6 @@ func page(t *testing.T, c *e2e.Cluster, name string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func blocks(doc string) []block {
-	var out []block
-	for _, m := range fence.FindAllStringSubmatch(doc, -1) {
-		b := block{kind: m[1], text: m[2]}
-		if first, _, _ := strings.Cut(b.text, "\n"); strings.HasPrefix(first, "# ") && strings.HasSuffix(first, ".yaml") {
-			b.file = strings.TrimPrefix(first, "# ")
-		}
-		out = append(out, b)
-	}
-	return out
 }
 
 // TestDefaultAppArmorProfileWithoutAWarning has a policy with a default profile. The API server warns of a pod that has it only as

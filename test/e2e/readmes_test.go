@@ -6,11 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,14 +19,15 @@ import (
 
 	"github.com/postern-dev/postern/internal/ring"
 	"github.com/postern-dev/postern/test/controlplane"
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/e2e"
 )
 
 // trial is the section "Try it" of a plugin's README.
 type trial struct {
-	plugin   string
-	values   chartValues
-	commands string // the console block
+	plugin string
+	values chartValues
+	steps  []walkthrough.Step
 }
 
 // chartValues are the values of the Helm chart that the sections use.
@@ -45,8 +44,8 @@ type chartValues struct {
 var replaced = []string{"NamespaceAutoProvision", "NamespaceExists"}
 
 // TestReadmesCanBeTried runs the commands in the section "Try it" of each README against a Postern with the values of that
-// section, compares what they print, and checks that they leave nothing. A plugin that the API server runs by default, and that has no configuration which
-// has an effect then, runs beside an API server without these plugins.
+// section, until they print what the README says, and checks that they leave nothing. A plugin that the API server runs by default,
+// and that has no configuration which has an effect then, runs beside an API server without these plugins.
 func TestReadmesCanBeTried(t *testing.T) {
 	ring.Second(t, "it starts a Postern for each plugin, and needs openssl")
 	t.Parallel()
@@ -66,7 +65,7 @@ func TestReadmesCanBeTried(t *testing.T) {
 		}
 		r := readTrial(t, p.Name)
 		switch {
-		case r.commands == "":
+		case len(r.steps) == 0:
 			// The test of the READMEs has the reasons.
 		case p.OnByDefault && r.values.Configuration == nil, slices.Contains(replaced, p.Name):
 			bare = append(bare, r)
@@ -100,8 +99,6 @@ func TestReadmesCanBeTried(t *testing.T) {
 	})
 }
 
-var trySection = regexp.MustCompile(`(?ms)^## Try it$(.*?)^## `)
-
 // readTrial reads the README of a plugin. The README's test checks that it has the section.
 func readTrial(t *testing.T, plugin string) trial {
 	t.Helper()
@@ -114,14 +111,18 @@ func readTrial(t *testing.T, plugin string) trial {
 		t.Fatal(err)
 	}
 	r := trial{plugin: plugin}
-	for _, b := range blocks(trySection.FindString(string(text))) {
-		switch b.kind {
+	section, err := walkthrough.Section(string(text), "Try it")
+	if err != nil {
+		t.Fatalf("%s: %v", plugin, err)
+	}
+	for _, b := range walkthrough.Blocks(section) {
+		switch b.Kind {
 		case "yaml":
-			if err := yaml.UnmarshalStrict([]byte(b.text), &r.values); err != nil {
+			if err := yaml.UnmarshalStrict([]byte(b.Text), &r.values); err != nil {
 				t.Errorf("%s: %v", plugin, err)
 			}
 		case "console":
-			r.commands += b.text
+			r.steps = append(r.steps, b.Steps()...)
 		}
 	}
 	return r
@@ -154,30 +155,10 @@ func (r trial) run(t *testing.T, c *e2e.Cluster) {
 	}()
 	awaitConfigurations(t, c)
 	dir := t.TempDir()
-	for _, step := range steps(r.commands) {
-		got, err := c.Shell(t, dir, "set -u\n"+step.command)
-		if withoutTimes(got) != withoutTimes(step.want) {
-			t.Errorf("%s\nprints\n%s\nwant\n%s", step.command, got, step.want)
-		}
-		if failed := errorLine.MatchString(step.want); failed != (err != nil) {
-			t.Errorf("%s: got %v, want an error: %t", step.command, err, failed)
-		}
-		if writes.MatchString(got) {
-			time.Sleep(cachesFollow)
-		}
+	for _, step := range r.steps {
+		repeatUntil(t, c, dir, step.Command, step.Prints)
 	}
 }
-
-// withoutTimes replaces the times of the refusals of DeletionGate, which differ.
-func withoutTimes(text string) string { return closedTime.ReplaceAllString(text, "closed for TIME of") }
-
-// cachesFollow is longer than the API server and Postern take to observe a change. Nobody types faster.
-const cachesFollow = 300 * time.Millisecond
-
-var (
-	errorLine = regexp.MustCompile(`(?m)^(Error from server|error)\b`)
-	writes    = regexp.MustCompile(`(?m)^(\S+/\S+) (created|patched|labeled|annotated)$`)
-)
 
 // removeWebhooks deletes the webhooks of a trial, as an uninstall does.
 func removeWebhooks(t *testing.T, c *e2e.Cluster) {
@@ -233,30 +214,6 @@ func objects(t *testing.T, c *e2e.Cluster) []string {
 		}
 	}
 	return found
-}
-
-// step is a command of a console block, and what it prints.
-type step struct{ command, want string }
-
-// steps splits a console block. A command ends where its last line does not end in a backslash, and after the last line
-// of a here document.
-func steps(text string) []step {
-	var out []step
-	for s := range strings.SplitSeq("\n"+text, "\n$ ") {
-		if s == "" {
-			continue
-		}
-		lines := strings.SplitAfter(strings.TrimSuffix(s, "\n")+"\n", "\n")
-		end := 1
-		for end < len(lines) && strings.HasSuffix(lines[end-1], "\\\n") {
-			end++
-		}
-		if strings.Contains(strings.Join(lines[:end], ""), "<<EOF") {
-			end = slices.Index(lines, "EOF\n") + 1
-		}
-		out = append(out, step{strings.Join(lines[:end], ""), strings.Join(lines[end:], "")})
-	}
-	return out
 }
 
 // awaitConfigurations waits until the API server calls the webhooks that are registered now. The API server observes the

@@ -105,9 +105,15 @@ func TestDocumentedVolumes(t *testing.T) {
 	}
 }
 
+// mountedFolder matches the folders in which the plugins' Secrets are mounted.
+var mountedFolder = regexp.MustCompile(`/etc/(fleet-quota|image-policy)\b`)
+
+const kubeconfig = `{clusters: [{name: a, cluster: {server: "https://example.com"}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`
+
 var trySection = regexp.MustCompile("(?ms)^## Try it$.*?^```yaml\n(.*?)^```$")
 
-// TestReadmesHaveValues renders the chart with the values in each plugin's README, and has Postern check their configuration.
+// TestReadmesHaveValues renders the chart with the values in each plugin's README, and has Postern check their configuration. The
+// kubeconfigs that the values name are in a folder of the test.
 func TestReadmesHaveValues(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "pkg", "admissions", "*", "*", "README.md"))
 	if err != nil || len(files) < 40 {
@@ -123,13 +129,16 @@ func TestReadmesHaveValues(t *testing.T) {
 			if match == nil {
 				t.Fatal("There are no values")
 			}
-			v, err := chartutil.ReadValues(match[1])
+			mounted := t.TempDir()
+			if err := os.WriteFile(filepath.Join(mounted, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			v, err := chartutil.ReadValues(mountedFolder.ReplaceAllLiteral(match[1], []byte(mounted)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			texts := mustRender(t, namespace, v)
-			// The files of volumes do not exist here.
-			if v["configuration"] != nil && v["extraVolumes"] == nil {
+			if v["configuration"] != nil {
 				checkConfiguration(t, texts)
 			}
 		})

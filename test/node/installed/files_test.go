@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/node"
 	"github.com/postern-dev/postern/test/node/installed"
 )
@@ -53,7 +54,7 @@ func TestFiles(t *testing.T) {
 }
 
 // blocks returns the blocks of a section of a page, with the addresses of the node in place of the page's.
-func (c *cluster) blocks(t *testing.T, page, section string) []installed.Block {
+func (c *cluster) blocks(t *testing.T, page, section string) []walkthrough.Block {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.root, page))
 	if err != nil {
@@ -69,11 +70,11 @@ func (c *cluster) blocks(t *testing.T, page, section string) []installed.Block {
 	}
 	replaced := strings.NewReplacer(installed.ExampleRegistry, c.Registry(), "image-policy.example.com", machine,
 		"deletion-gate.example.com", machine, "hub.example.com", hub.Hostname()).Replace(string(text))
-	blocks, err := installed.Blocks(replaced, section)
+	section, err = walkthrough.Section(replaced, section)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return blocks
+	return walkthrough.Blocks(section)
 }
 
 // example executes a section of the page, in which commands are refused and others are not.
@@ -86,7 +87,7 @@ func (c *cluster) example(t *testing.T, section string) {
 
 // walk executes blocks of a page, and returns how many commands of the kind console are refused and how many are not. Such a command
 // may find the plugin before it decides, so it is repeated until it prints what the page says.
-func (c *cluster) walk(t *testing.T, blocks []installed.Block) (refused, admitted int) {
+func (c *cluster) walk(t *testing.T, blocks []walkthrough.Block) (refused, admitted int) {
 	t.Helper()
 	for _, b := range blocks {
 		switch {
@@ -101,8 +102,8 @@ func (c *cluster) walk(t *testing.T, blocks []installed.Block) (refused, admitte
 				} else {
 					admitted++
 				}
-				c.eventually(t, step.Line, func() string { return c.prints(t, step) })
-				t.Logf("As the page says: %s", step.Line)
+				c.eventually(t, step.Command, func() string { return c.prints(t, step) })
+				t.Logf("As the page says: %s", step.Command)
 			}
 		default:
 			t.Fatalf("The page has a block that nobody executes: %s", b.Text)
@@ -111,7 +112,7 @@ func (c *cluster) walk(t *testing.T, blocks []installed.Block) (refused, admitte
 	return refused, admitted
 }
 
-func (c *cluster) write(t *testing.T, b installed.Block) {
+func (c *cluster) write(t *testing.T, b walkthrough.Block) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(c.shell.Dir, b.File), []byte(b.Text), 0o600); err != nil {
 		t.Fatal(err)
@@ -128,9 +129,9 @@ var (
 
 // prints runs a command, and returns what is wrong with its output. An ellipsis in the page stands for any text, in a word for a part
 // of the word.
-func (c *cluster) prints(t *testing.T, step installed.Step) string {
+func (c *cluster) prints(t *testing.T, step walkthrough.Step) string {
 	t.Helper()
-	out, err := c.shell.Run(t.Context(), step.Line)
+	out, err := c.shell.Run(t.Context(), step.Command)
 	plain := func(text string) string {
 		return strings.Join(strings.Fields(closedFor.ReplaceAllString(kubectlWarning.ReplaceAllString(text, ""), "closed for a while of")), " ")
 	}
@@ -148,7 +149,7 @@ func (c *cluster) prints(t *testing.T, step installed.Step) string {
 // missingSecret upgrades to the first example before its Secret exists. The new replica waits, and says why; the old ones go on.
 func (c *cluster) missingSecret(t *testing.T) {
 	t.Helper()
-	var values installed.Block
+	var values walkthrough.Block
 	var line string
 	for _, b := range c.blocks(t, filesDocument, "ImagePolicyWebhook") {
 		if b.File != "" {

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/node"
-	"github.com/postern-dev/postern/test/node/installed"
 )
 
 // TestTroubleshooting executes docs/troubleshooting.md in the cluster that the page describes.
@@ -31,7 +31,7 @@ func TestTroubleshooting(t *testing.T) {
 	} {
 		t.Run(section, func(t *testing.T) {
 			// A test of test/e2e compares the audit event.
-			blocks := slices.DeleteFunc(c.blocks(t, page, section), func(b installed.Block) bool { return b.Kind == "json" })
+			blocks := slices.DeleteFunc(c.blocks(t, page, section), func(b walkthrough.Block) bool { return b.Kind == "json" })
 			if _, admitted := c.walk(t, blocks); admitted == 0 {
 				t.Error("The section has no command that is admitted")
 			}
