@@ -66,13 +66,17 @@ var refusal = regexp.MustCompile(`(?m)Error from server|^error: `)
 func repeatUntil(t *testing.T, c *e2e.Cluster, dir, command, want string) {
 	t.Helper()
 	normal := func(text string) string { return closedTime.ReplaceAllString(words(text), "closed for TIME of") }
+	first := ""
 	e2e.Eventually(t, gateBound, command, func(context.Context) error {
 		got, err := c.Shell(t, dir, command)
-		if normal(got) != normal(want) {
-			return fmt.Errorf("it prints\n%s\nwant\n%s", got, want)
+		if first == "" {
+			first = got
 		}
-		if err != nil && !refusal.MatchString(want) {
-			return err
+		if normal(got) != normal(want) {
+			return fmt.Errorf("it prints first\n%s\nand then\n%s\nwant\n%s", first, got, want)
+		}
+		if refused := refusal.MatchString(want); refused != (err != nil) {
+			return fmt.Errorf("got %w, want an error: %t", err, refused)
 		}
 		return nil
 	})

@@ -90,6 +90,8 @@ func TestReadmesCanBeTried(t *testing.T) {
 				"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true",
 			},
 			ControllerManager: true,
+			// Without NamespaceLifecycle, this controller may create its ConfigMap again in a namespace that is being deleted.
+			ControllerManagerFlags: []string{"--controllers=*,-root-ca-certificate-publisher-controller"},
 		})
 		for _, r := range bare {
 			t.Run(r.plugin, func(t *testing.T) { r.run(t, c) })

@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -105,15 +106,14 @@ func TestDocumentedVolumes(t *testing.T) {
 	}
 }
 
-// mountedFolder matches the folders in which the plugins' Secrets are mounted.
-var mountedFolder = regexp.MustCompile(`/etc/(fleet-quota|image-policy)\b`)
+var mountPath = regexp.MustCompile(`mountPath: (/etc/[a-z-]+)`)
 
 const kubeconfig = `{clusters: [{name: a, cluster: {server: "https://example.com"}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}`
 
 var trySection = regexp.MustCompile("(?ms)^## Try it$.*?^```yaml\n(.*?)^```$")
 
 // TestReadmesHaveValues renders the chart with the values in each plugin's README, and has Postern check their configuration. The
-// kubeconfigs that the values name are in a folder of the test.
+// kubeconfigs of mounted Secrets are in a folder of the test.
 func TestReadmesHaveValues(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "pkg", "admissions", "*", "*", "README.md"))
 	if err != nil || len(files) < 40 {
@@ -129,11 +129,17 @@ func TestReadmesHaveValues(t *testing.T) {
 			if match == nil {
 				t.Fatal("There are no values")
 			}
-			mounted := t.TempDir()
-			if err := os.WriteFile(filepath.Join(mounted, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
-				t.Fatal(err)
+			files := t.TempDir()
+			for _, mount := range mountPath.FindAllSubmatch(match[1], -1) {
+				folder := filepath.Join(files, string(mount[1]))
+				if err := os.MkdirAll(folder, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(folder, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
-			v, err := chartutil.ReadValues(mountedFolder.ReplaceAllLiteral(match[1], []byte(mounted)))
+			v, err := chartutil.ReadValues(bytes.ReplaceAll(match[1], []byte(" /etc/"), []byte(" "+files+"/etc/")))
 			if err != nil {
 				t.Fatal(err)
 			}
