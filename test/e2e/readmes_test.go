@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -144,7 +145,7 @@ func (r trial) run(t *testing.T, c *e2e.Cluster) {
 		flags = append(flags, configured(t, string(text)))
 	}
 	for gate, on := range r.values.FeatureGates {
-		flags = append(flags, "--feature-gates="+gate+"="+map[bool]string{true: "true", false: "false"}[on])
+		flags = append(flags, "--feature-gates="+gate+"="+strconv.FormatBool(on))
 	}
 	before := objects(t, c)
 	p := c.StartPostern(t, e2e.Options{Plugins: r.values.Plugins, Flags: append(flags, r.values.ExtraArgs...)})

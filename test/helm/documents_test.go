@@ -129,9 +129,9 @@ func TestReadmesHaveValues(t *testing.T) {
 			if match == nil {
 				t.Fatal("There are no values")
 			}
-			files := t.TempDir()
+			dir := t.TempDir()
 			for _, mount := range mountPath.FindAllSubmatch(match[1], -1) {
-				folder := filepath.Join(files, string(mount[1]))
+				folder := filepath.Join(dir, string(mount[1]))
 				if err := os.MkdirAll(folder, 0o700); err != nil {
 					t.Fatal(err)
 				}
@@ -139,7 +139,7 @@ func TestReadmesHaveValues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v, err := chartutil.ReadValues(bytes.ReplaceAll(match[1], []byte(" /etc/"), []byte(" "+files+"/etc/")))
+			v, err := chartutil.ReadValues(bytes.ReplaceAll(match[1], []byte(" /etc/"), []byte(" "+dir+"/etc/")))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,24 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 )
 
 // ExampleRegistry is the registry that the README names. Its commands run with the registry of the cluster instead.
 const ExampleRegistry = "registry.example.com"
-
-// Commands returns the commands in the blocks of the kind sh of a section of a document, block by block.
-func Commands(document, section string) ([][]string, error) {
-	text, err := walkthrough.Section(document, section)
-	var blocks [][]string
-	for _, b := range walkthrough.Blocks(text) {
-		if b.Kind == "sh" {
-			blocks = append(blocks, b.Lines())
-		}
-	}
-	return blocks, err
-}
 
 // Shell runs command lines as a user does. Each line runs in the shell bash.
 type Shell struct {

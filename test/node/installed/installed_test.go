@@ -4,17 +4,15 @@ package installed_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 	"github.com/postern-dev/postern/test/node"
-	"github.com/postern-dev/postern/test/node/installed"
 )
 
 const (
@@ -82,16 +80,14 @@ func (c *cluster) readme(t *testing.T) [][]string {
 	return c.commands(t, "README.md", "Install", 2)
 }
 
-// commands returns the n blocks of commands of a section of a document, with the registry of the cluster.
+// commands returns the n blocks of the kind sh of a section of a document.
 func (c *cluster) commands(t *testing.T, document, section string, n int) [][]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.root, document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks, err := installed.Commands(strings.ReplaceAll(string(text), installed.ExampleRegistry, c.Registry()), section)
-	if err != nil {
-		t.Fatal(err)
+	var blocks [][]string
+	for _, b := range c.blocks(t, document, section) {
+		if b.Kind == "sh" {
+			blocks = append(blocks, b.Lines())
+		}
 	}
 	if len(blocks) != n {
 		t.Fatalf("The section %q of %s has the blocks %q, want %d", section, document, blocks, n)
@@ -496,17 +492,14 @@ func (c *cluster) rendered(t *testing.T, before map[string]bool) {
 // kustomized renders the chart in the folder of the shell with kustomize.
 func (c *cluster) kustomized(t *testing.T) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.root, "docs", "gitops.md"))
-	if err != nil {
-		t.Fatal(err)
+	const page, section = "docs/gitops.md", "kustomize"
+	blocks := c.blocks(t, page, section)
+	kustomization := slices.IndexFunc(blocks, func(b walkthrough.Block) bool { return b.Kind == "yaml" })
+	if kustomization < 0 {
+		t.Fatalf("%s has no kustomization", page)
 	}
-	_, rest, _ := strings.Cut(string(text), "\n## kustomize\n")
-	_, rest, _ = strings.Cut(rest, "```yaml\n")
-	kustomization, _, found := strings.Cut(rest, "```")
-	if err := os.WriteFile(filepath.Join(c.shell.Dir, "kustomization.yaml"), []byte(kustomization), 0o600); !found || err != nil {
-		t.Fatal(found, err)
-	}
-	c.block(t, c.commands(t, "docs/gitops.md", "kustomize", 1)[0])
+	c.write(t, walkthrough.Block{File: "kustomization.yaml", Text: blocks[kustomization].Text})
+	c.block(t, c.commands(t, page, section, 1)[0])
 	manifests := c.sh(t, "cat postern.yaml")
 	if !strings.Contains(manifests, "\nkind: Deployment\n") || strings.Contains(manifests, "kind: Job") {
 		t.Errorf("kustomize renders %s, want a Deployment and no Job", manifests)

@@ -3,9 +3,10 @@
 package installed_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/postern-dev/postern/test/controlplane/walkthrough"
 )
 
 // TestTryAPlugin follows docs/try-a-plugin.md from the release of the README, with the values and commands of two plugins, and back
@@ -21,9 +22,7 @@ func TestTryAPlugin(t *testing.T) {
 	back := c.blocks(t, page, "The way back")
 	for _, readme := range []string{"pods/podnodeselector", "pods/securitycontextdeny"} {
 		blocks := c.blocks(t, filepath.Join("pkg", "admissions", readme, "README.md"), "Try it")
-		if err := os.WriteFile(filepath.Join(c.shell.Dir, "try.yaml"), []byte(blocks[0].Text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		c.write(t, walkthrough.Block{File: "try.yaml", Text: blocks[0].Text})
 		for _, section := range []string{"Install the values", "Wait for the webhooks"} {
 			c.walk(t, c.blocks(t, page, section))
 		}
