@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/postern-dev/postern/pkg/admissions/pods"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
+	"github.com/postern-dev/postern/pkg/admit/dispatch"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -121,11 +121,8 @@ func after(t *testing.T, ar *admissionv1.AdmissionRequest, resp *admissionv1.Adm
 	if len(resp.Patch) == 0 {
 		return out
 	}
-	ops, err := jsonpatch.DecodePatch(resp.Patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out.Object.Raw, err = ops.Apply(ar.Object.Raw); err != nil {
+	var err error
+	if out.Object.Raw, err = dispatch.Apply(ar.Object.Raw, resp.Patch); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -61,7 +61,7 @@ type entry struct {
 func (f Family) entries(steps []step, namespace string) []entry {
 	own := withRules(steps, func(r Rule) bool { return r.OwnNamespace })
 	out := entriesOf(f.Name+"-own", own)
-	in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: "has(request.namespace) && request.namespace == " + CELString(namespace)}
+	in := admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: exclusions.AllBut(CELString(namespace))}
 	for i := range out {
 		for j := range out[i].conditions {
 			// The API server evaluates all conditions, also after one that is false.
@@ -91,7 +91,7 @@ func entriesOf(name string, steps []step) []entry {
 			called = e.Expression + " && (" + called + ")"
 		}
 	}
-	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{Name: "not-called-already", Expression: "!(" + called + ")"})
+	out[1].conditions = append(out[1].conditions, admissionregistrationv1.MatchCondition{Name: router.NotCalledAlready, Expression: "!(" + called + ")"})
 	return out
 }
 
@@ -128,7 +128,7 @@ func (e entry) calling(steps []step, requests, reason []Rule) []entry {
 		e.sideEffects = admissionregistrationv1.SideEffectClassNoneOnDryRun
 	}
 	if condition := disjunction(reason); condition != "" {
-		e.conditions = []admissionregistrationv1.MatchCondition{{Name: "something-to-do", Expression: condition}}
+		e.conditions = []admissionregistrationv1.MatchCondition{{Name: router.SomethingToDo, Expression: condition}}
 	}
 	return []entry{e}
 }

@@ -1,9 +1,7 @@
 package registration
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -102,14 +100,33 @@ func (d Deployment) clientConfig(path string, at endpoint) admissionregistration
 	return c
 }
 
+// Registered returns the service with the configurations that the deployment registers for it, except for what only a process
+// knows: how the API server reaches it.
+func (d Deployment) Registered(s router.AdmissionService) router.AdmissionService {
+	if s.MutatingConfig != nil {
+		s.MutatingConfig = d.completeMutating(s.MutatingConfig)
+	}
+	if s.ValidatingConfig != nil {
+		s.ValidatingConfig = d.completeValidating(s.ValidatingConfig)
+	}
+	return s
+}
+
 // mutating returns the complete configuration of a service's mutating half.
 func (d Deployment) mutating(s router.AdmissionService, at endpoint) *admissionregistrationv1.MutatingWebhookConfiguration {
-	c := s.MutatingConfig.DeepCopy()
+	c := d.completeMutating(s.MutatingConfig)
+	for i := range c.Webhooks {
+		c.Webhooks[i].ClientConfig = d.clientConfig(s.Path+router.MutatePath, at)
+	}
+	return c
+}
+
+func (d Deployment) completeMutating(own *admissionregistrationv1.MutatingWebhookConfiguration) *admissionregistrationv1.MutatingWebhookConfiguration {
+	c := own.DeepCopy()
 	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: mutatingKind}
 	d.identify(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		w.ClientConfig = d.clientConfig(s.Path+router.MutatePath, at)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
@@ -122,12 +139,19 @@ func (d Deployment) mutating(s router.AdmissionService, at endpoint) *admissionr
 
 // validating returns the complete configuration of a service's validating half.
 func (d Deployment) validating(s router.AdmissionService, at endpoint) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	c := s.ValidatingConfig.DeepCopy()
+	c := d.completeValidating(s.ValidatingConfig)
+	for i := range c.Webhooks {
+		c.Webhooks[i].ClientConfig = d.clientConfig(s.Path+router.ValidatePath, at)
+	}
+	return c
+}
+
+func (d Deployment) completeValidating(own *admissionregistrationv1.ValidatingWebhookConfiguration) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	c := own.DeepCopy()
 	c.TypeMeta = metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: validatingKind}
 	d.identify(&c.ObjectMeta)
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		w.ClientConfig = d.clientConfig(s.Path+router.ValidatePath, at)
 		w.MatchConditions = d.matchConditions(w.Rules, w.MatchConditions)
 		w.FailurePolicy = d.failurePolicy(w.FailurePolicy, w.MatchConditions)
 		d.complete(&w.AdmissionReviewVersions, &w.TimeoutSeconds, &w.SideEffects)
@@ -181,28 +205,9 @@ func setDefault[T any](field **T, value T) {
 // namespaceSelector for two reasons. Its list can have only one owner, but others (clouds) add to it. A
 // selector also turns a request in a namespace that does not exist into a 404.
 func (d Deployment) matchConditions(rules []admissionregistrationv1.RuleWithOperations, own []admissionregistrationv1.MatchCondition) []admissionregistrationv1.MatchCondition {
-	all := []admissionregistrationv1.MatchCondition{
-		// The API server's loopback user creates the system namespaces, classes and roles during the start.
-		{Name: "exclude-apiserver", Expression: `!(has(request.userInfo.username) && request.userInfo.username == 'system:apiserver')`},
-	}
+	all := []admissionregistrationv1.MatchCondition{exclusions.APIServer()}
 	if !router.IsForOwnNamespace(own) {
-		all = append(all, admissionregistrationv1.MatchCondition{
-			Name: "exclude-namespaces", Expression: notInNamespaces(append([]string{d.Namespace}, d.ExemptNamespaces...)),
-		})
+		all = append(all, exclusions.Namespaces(append([]string{d.Namespace}, d.ExemptNamespaces...)))
 	}
 	return slices.Concat(all, exclusions.Of(rules), own)
-}
-
-// notInNamespaces also exempts the Namespace objects with these names: for a Namespace object,
-// request.namespace is its name. Empty fields of the request do not exist in CEL, so the expression tests them
-// with has. The flags accept only names of namespaces, which need no escaping.
-func notInNamespaces(names []string) string {
-	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
-	slices.Sort(names)
-	names = slices.Compact(names)
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = fmt.Sprintf("'%s'", n)
-	}
-	return fmt.Sprintf("!(has(request.namespace) && request.namespace in [%s])", strings.Join(quoted, ", "))
 }

@@ -131,8 +131,8 @@ func (h *half) denyShort(ctx context.Context, about *subject, timeout time.Durat
 // fail answers a request that could not be decided.
 func (h *half) fail(ctx context.Context, w http.ResponseWriter, about *subject, start time.Time, err error) {
 	code := http.StatusInternalServerError
-	if f, ok := errors.AsType[*failure](err); ok {
-		code = f.code
+	if f, ok := errors.AsType[*Failure](err); ok {
+		code = f.Code
 	}
 	if suppressed, ok := h.router.failures.Allow(); ok {
 		klog.FromContext(ctx).Error(shortError(err), "Could not decide a request", "code", code, "suppressed", suppressed)

@@ -166,7 +166,7 @@ func (h *half) guard(ctx context.Context, f func() error) (err error) {
 		if p := recover(); p != nil {
 			h.router.metrics.panicked(h)
 			h.logPanic(ctx, p)
-			err = &rejection{code: http.StatusInternalServerError, reason: "panic", sentence: "the admission service panicked, see its log", isChosen: true}
+			err = panicked()
 		}
 	}()
 	return f()
@@ -220,14 +220,6 @@ func requestTimeout(req *http.Request) (time.Duration, error) {
 	return min(d, maxTimeout), nil
 }
 
-// failure is a request that could not be decided.
-type failure struct {
-	code  int
-	cause string
-}
-
-func (e *failure) Error() string { return e.cause }
-
 // decide takes the resources that the request needs, and decides the request. Without
 // an error, the memory of the request stays held for the answer. After an error, the
 // caller does not use the lease: it is released, or an AdmitFunc still uses it.
@@ -278,9 +270,9 @@ func (h *half) run(ctx context.Context, ar *admissionv1.AdmissionRequest, held *
 		return r.resp, r.err
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, &failure{http.StatusGatewayTimeout, "the deadline of the request passed before it was decided"}
+			return nil, &Failure{http.StatusGatewayTimeout, "the deadline of the request passed before it was decided"}
 		}
-		return nil, &failure{http.StatusServiceUnavailable, "the request was canceled"}
+		return nil, &Failure{http.StatusServiceUnavailable, "the request was canceled"}
 	}
 }
 

@@ -26,7 +26,7 @@ func finish(resp *admissionv1.AdmissionResponse, uid types.UID, phase string, is
 		if http.StatusText(code) == "" {
 			code = http.StatusInternalServerError
 		}
-		return nil, &failure{code, resp.Result.Message}
+		return nil, &Failure{code, resp.Result.Message}
 	}
 	out := *resp
 	out.UID = uid

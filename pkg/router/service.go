@@ -64,6 +64,15 @@ type Objects struct {
 // expression is true for that namespace only (admit.Deps.Namespace). No other webhook of this Postern is called for it.
 const OwnNamespace = "only-own-namespace"
 
+const (
+	// SomethingToDo is the name of a match condition that is false only for requests for which the half has nothing to do. A call
+	// for such a request admits it, and changes nothing.
+	SomethingToDo = "something-to-do"
+	// NotCalledAlready is the name of the match condition of a webhook whose half an earlier webhook of the configuration calls
+	// too. It is false for requests for which the earlier one is called.
+	NotCalledAlready = "not-called-already"
+)
+
 // IsForOwnNamespace reports whether a webhook with these match conditions is called only for Postern's own namespace.
 func IsForOwnNamespace(conditions []admissionregistrationv1.MatchCondition) bool {
 	return slices.ContainsFunc(conditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == OwnNamespace })

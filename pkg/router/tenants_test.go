@@ -50,7 +50,7 @@ func TestTenantsAreForgotten(t *testing.T) {
 
 // TestExplain covers requests that could not be decided, after others were in the way or not.
 func TestExplain(t *testing.T) {
-	failed := &failure{http.StatusInternalServerError, "the API server is away"}
+	failed := &Failure{http.StatusInternalServerError, "the API server is away"}
 	panicked := &rejection{code: http.StatusInternalServerError, sentence: "panic", isChosen: true}
 	const calls = `too many requests of namespace "shop" need the API server, repeat it later`
 	const queued = "the request had to wait and could not be decided, repeat it later"
@@ -63,17 +63,17 @@ func TestExplain(t *testing.T) {
 		// user and component are what the requests of a user and of a component get.
 		user, component string
 	}{
-		"nothing in the way":           {err: failed, user: failed.cause, component: failed.cause},
-		"calls":                        {waited: true, err: failed, user: calls, component: failed.cause},
+		"nothing in the way":           {err: failed, user: failed.Cause, component: failed.Cause},
+		"calls":                        {waited: true, err: failed, user: calls, component: failed.Cause},
 		"calls, then no memory":        {waited: true, refused: true, delayed: true, err: failed, user: calls, component: held},
-		"memory, for a while":          {delayed: true, err: failed, user: queued, component: failed.cause},
-		"memory for itself":            {delayedBody: true, err: failed, user: queued, component: failed.cause},
+		"memory, for a while":          {delayed: true, err: failed, user: queued, component: failed.Cause},
+		"memory for itself":            {delayedBody: true, err: failed, user: queued, component: failed.Cause},
 		"a queue":                      {queued: true, err: failed, user: queued, component: queued},
 		"a queue until the deadline":   {queued: true, isOver: true, err: failed, user: queued, component: queued},
 		"a queue, then calls":          {queued: true, waited: true, err: failed, user: calls, component: calls},
 		"a queue, then no memory":      {queued: true, refused: true, isOver: true, err: failed, user: held, component: held},
 		"no memory":                    {refused: true, delayed: true, err: failed, user: held, component: held},
-		"no memory until the deadline": {refused: true, delayed: true, isOver: true, err: failed, user: held, component: failed.cause},
+		"no memory until the deadline": {refused: true, delayed: true, isOver: true, err: failed, user: held, component: failed.Cause},
 		"a panic":                      {waited: true, refused: true, delayed: true, isChosen: true, err: panicked, user: "panic", component: "panic"},
 	} {
 		for user, want := range map[bool]string{true: tc.user, false: tc.component} {
@@ -90,7 +90,7 @@ func TestExplain(t *testing.T) {
 			}
 			got := l.explain(ctx, tc.err)
 			cancel()
-			if got.Error() != want || want != failed.cause && isChosen(got) != (user || tc.isChosen || tc.queued) {
+			if got.Error() != want || want != failed.Cause && isChosen(got) != (user || tc.isChosen || tc.queued) {
 				t.Errorf("%s: a user: %t: got %v, which is chosen: %t, want %s", name, user, got, isChosen(got), want)
 			}
 			if rej, ok := errors.AsType[*rejection](got); ok && tc.queued {

@@ -2,17 +2,21 @@ package admittest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"path"
+	"slices"
 	"strings"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/postern-dev/postern/internal/conditions"
+	"github.com/postern-dev/postern/pkg/admit/dispatch"
 	"github.com/postern-dev/postern/pkg/router"
 )
 
@@ -57,53 +61,113 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 	if err != nil {
 		return nil, err
 	}
-	out := &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}
-	out.uncalled = fmt.Sprintf("no rule of the plugin matches %s of %s", ar.Operation, path.Join(ar.Resource.Group, ar.Resource.Version, ar.Resource.Resource, ar.SubResource))
-	for _, phase := range []string{router.PhaseMutate, router.PhaseValidate} {
-		if !s.Has(phase) || (c.Phase != "" && c.Phase != phase) {
-			continue
-		}
-		if err := s.play(ctx, phase, ar, out); err != nil {
-			return nil, fmt.Errorf("%s: %w", phase, err)
-		}
-		if !out.Allowed {
-			return out, nil
-		}
+	p := &play{Server: s, ctx: ctx, out: &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}}
+	p.out.uncalled = fmt.Sprintf("no rule of the plugin matches %s of %s", ar.Operation, path.Join(ar.Resource.Group, ar.Resource.Version, ar.Resource.Resource, ar.SubResource))
+	d, err := dispatch.New([]router.AdmissionService{p.service(c.Phase)}, dispatch.Options{Conditions: s.meets, Reviews: true})
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	if err := p.checkUncalled(router.PhaseMutate, c.Phase, ar); err != nil {
+		return nil, err
+	}
+	decision, err := d.Dispatch(ctx, ar)
+	if err := cmp.Or(err, p.err); err != nil {
+		return nil, err
+	}
+	p.out.Object, p.out.Changed = decision.Object, slices.ContainsFunc(decision.Calls, func(c dispatch.Call) bool { return c.Changed })
+	if !p.out.Allowed {
+		return p.out, nil
+	}
+	ar.Object.Raw = decision.Object
+	return p.out, p.checkUncalled(router.PhaseValidate, c.Phase, ar)
 }
 
-// play sends a request through one phase, and once more after a change: plugins
-// are called again when a later webhook changed the object.
-func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, out *Outcome) error {
-	match, err := s.Match(ctx, phase, ar)
-	if err != nil {
-		return err
+// play is a request on its way through the phases.
+type play struct {
+	*Server
+
+	ctx context.Context //nolint:containedctx // a play lasts as long as a call of Play
+	out *Outcome
+	// err is the first answer that is invalid in every case.
+	err error
+}
+
+// service returns the service of the plugin, whose halves are called over the wire. Only, unless empty, leaves the other half out.
+func (p *play) service(only string) router.AdmissionService {
+	s := router.AdmissionService{Path: p.Service.Path}
+	if p.Has(router.PhaseMutate) && only != router.PhaseValidate {
+		s.Mutate, s.MutatingConfig = p.post(router.PhaseMutate), p.Service.MutatingConfig
 	}
-	switch {
-	case match.Called:
-		out.uncalled = ""
-	case match.Addressed && out.uncalled != "":
-		out.uncalled = "the condition of the rule is false"
+	if p.Has(router.PhaseValidate) && only != router.PhaseMutate {
+		s.Validate, s.ValidatingConfig = p.post(router.PhaseValidate), p.Service.ValidatingConfig
 	}
-	resp, err := s.Post(ctx, phase, ar)
-	if violation := s.violation.Load(); violation != nil {
-		return errors.New(*violation)
-	}
-	if !match.Called {
-		return s.Silent(resp, err)
-	}
-	if failure, ok := errors.AsType[*HTTPError](err); ok {
-		failure.Body = strings.TrimPrefix(failure.Body, "plugin "+s.plugin+": ")
-		out.Allowed, out.Failure = false, failure
+	return s
+}
+
+// meets evaluates the match conditions of a webhook.
+func (s *Server) meets(ctx context.Context, w *dispatch.Webhook, ar *admissionv1.AdmissionRequest) (bool, error) {
+	i := slices.IndexFunc(s.Webhooks[w.Phase], func(compiled *conditions.Webhook) bool { return compiled.Name == w.Name })
+	match, err := conditions.Match(ctx, s.Webhooks[w.Phase][i:i+1], ar, s.Authorizer())
+	return match.Called, err
+}
+
+// checkUncalled returns an error if the plugin acts on a request for which the API server does not call a phase.
+func (p *play) checkUncalled(phase, only string, ar *admissionv1.AdmissionRequest) error {
+	if !p.Has(phase) || only != "" && only != phase {
 		return nil
 	}
-	if err != nil {
-		return err
+	match, err := p.Match(p.ctx, phase, ar)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", phase, err)
+	case match.Called:
+		return nil
+	case match.Addressed && p.out.uncalled != "":
+		p.out.uncalled = "the condition of the rule is false"
 	}
+	resp, err := p.Post(p.ctx, phase, ar)
+	if err := cmp.Or(p.violated(), p.Silent(resp, err)); err != nil {
+		return fmt.Errorf("%s: %w", phase, err)
+	}
+	return nil
+}
+
+// post returns an AdmitFunc that sends a request to one phase, and once more after a change: plugins are called again when a later
+// webhook changed the object.
+func (p *play) post(phase string) router.AdmitFunc {
+	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		p.out.uncalled = ""
+		resp, err := p.Post(ctx, phase, ar)
+		if err == nil {
+			err = p.take(ctx, phase, ar, resp)
+		}
+		if failure, ok := errors.AsType[*HTTPError](err); ok {
+			failure.Body = strings.TrimPrefix(failure.Body, "plugin "+p.plugin+": ")
+			p.out.Allowed, p.out.Failure, err = false, failure, nil
+		}
+		if err = cmp.Or(p.violated(), err); err != nil {
+			p.err = cmp.Or(p.err, fmt.Errorf("%s: %w", phase, err))
+		}
+		if resp == nil {
+			resp = &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusInternalServerError}}
+		}
+		return resp
+	}
+}
+
+func (p *play) violated() error {
+	if violation := p.violation.Load(); violation != nil {
+		return errors.New(*violation)
+	}
+	return nil
+}
+
+// take adds an answer to the outcome.
+func (p *play) take(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, resp *admissionv1.AdmissionResponse) error {
+	out := p.out
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
-	if by, ok := out.Audit[deniedBy]; ok && (resp.Allowed || by != s.plugin) {
+	if by, ok := out.Audit[deniedBy]; ok && (resp.Allowed || by != p.plugin) {
 		return fmt.Errorf("the audit annotation %q is for the plugin that denies, and has %q", deniedBy, by)
 	}
 	delete(out.Audit, deniedBy)
@@ -118,11 +182,20 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 	if resp.Patch == nil || phase == router.PhaseValidate {
 		return nil
 	}
-	if ar.Object.Raw, err = apply(ar.Object.Raw, resp.Patch); err != nil {
-		return err
+	return p.repeat(ctx, ar, resp.Patch)
+}
+
+// repeat sends a request again with the changes of a patch, which must change the object, and be all that the plugin changes.
+func (p *play) repeat(ctx context.Context, ar *admissionv1.AdmissionRequest, patch []byte) error {
+	changed := *ar
+	var err error
+	if changed.Object.Raw, err = dispatch.Apply(ar.Object.Raw, patch); err != nil {
+		return fmt.Errorf("applying the patch %s: %w", patch, err)
 	}
-	out.Object, out.Changed = ar.Object.Raw, true
-	again, err := s.Post(ctx, phase, ar)
+	if bytes.Equal(changed.Object.Raw, ar.Object.Raw) {
+		return fmt.Errorf("the patch changes nothing: %s", patch)
+	}
+	again, err := p.Post(ctx, router.PhaseMutate, &changed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the second call: %w", err)
@@ -132,20 +205,4 @@ func (s *Server) play(ctx context.Context, phase string, ar *admissionv1.Admissi
 		return fmt.Errorf("the second call changed what the first one made: %s", again.Patch)
 	}
 	return nil
-}
-
-// apply applies a JSON patch as the API server does.
-func apply(object, patch []byte) ([]byte, error) {
-	ops, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
-		return nil, fmt.Errorf("decoding the patch: %w", err)
-	}
-	changed, err := ops.Apply(object)
-	if err != nil {
-		return nil, fmt.Errorf("applying the patch %s: %w", patch, err)
-	}
-	if bytes.Equal(changed, object) {
-		return nil, fmt.Errorf("the patch changes nothing: %s", patch)
-	}
-	return changed, nil
 }
