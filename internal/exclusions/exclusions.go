@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -70,13 +71,18 @@ func Evaluate(c admissionregistrationv1.MatchCondition, ar *admissionv1.Admissio
 	if name, ok := strings.CutPrefix(c.Expression, beforeName); ok && !strings.Contains(name, " ") {
 		return ar.Namespace != "" && quote(ar.Namespace) == name, true
 	}
-	for _, e := range list() {
-		if c.Expression == e.expression {
-			return !e.excludes(ar), true
-		}
-	}
-	return false, false
+	excludes, known := byExpression()[c.Expression]
+	return known && !excludes(ar), known
 }
+
+// byExpression returns the funcs of the exclusions.
+var byExpression = sync.OnceValue(func() map[string]func(*admissionv1.AdmissionRequest) bool {
+	out := map[string]func(*admissionv1.AdmissionRequest) bool{}
+	for _, e := range list() {
+		out[e.expression] = e.excludes
+	}
+	return out
+})
 
 // exclusion keeps a webhook from blocking the cluster or Postern itself. It applies only if the rules match the
 // resource by a wildcard. A rule that names the resource is not restricted.

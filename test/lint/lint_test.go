@@ -36,6 +36,7 @@ var planted = map[string][]string{
 	"pkg/admissions/pods/initialresources/internal/usage": {"product", "internal"},
 	"pkg/admit":           {"product", "admit"},
 	"pkg/admit/admittest": nil,
+	"pkg/admit/dispatch":  {"product", "admit"},
 	"pkg/certs":           {"product", "certs"},
 	"pkg/registration":    {"product", "registration"},
 	"pkg/router":          {"product", "router"},

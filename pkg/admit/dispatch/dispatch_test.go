@@ -1,0 +1,449 @@
+package dispatch_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/pkg/admit/dispatch"
+	"github.com/postern-dev/postern/pkg/registration"
+	"github.com/postern-dev/postern/pkg/router"
+)
+
+// half is one half of a service in a test: what it answers, and what differs in its webhook.
+type half struct {
+	answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
+	change func(*admissionregistrationv1.MutatingWebhook)
+}
+
+// service returns a service with the configuration of this name, whose webhooks are for everything, and named as the halves.
+func service(config string, mutate, validate *half) router.AdmissionService {
+	s := router.AdmissionService{Path: "/" + config}
+	all := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"*"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+	}}
+	webhook := func(h *half) admissionregistrationv1.MutatingWebhook {
+		w := admissionregistrationv1.MutatingWebhook{Name: config + ".example.com", Rules: all}
+		if h.change != nil {
+			h.change(&w)
+		}
+		return w
+	}
+	if mutate != nil {
+		s.Mutate = func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return mutate.answer(ar)
+		}
+		s.MutatingConfig = &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: config}, Webhooks: []admissionregistrationv1.MutatingWebhook{webhook(mutate)},
+		}
+	}
+	if validate != nil {
+		w := webhook(validate)
+		s.Validate = func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return validate.answer(ar)
+		}
+		s.ValidatingConfig = &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: config}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: w.Name, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector,
+				ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, MatchConditions: w.MatchConditions,
+			}},
+		}
+	}
+	return s
+}
+
+func admits(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{Allowed: true}
+}
+
+// answers returns a func with an answer other than yes.
+func answers(code int32, message string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: message}}
+	}
+}
+
+// adds returns a func that adds a label that the object lacks.
+func adds(label string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if strings.Contains(string(ar.Object.Raw), fmt.Sprintf("%q", label)) {
+			return admits(ar)
+		}
+		return patches(fmt.Sprintf(`[{"op": "add", "path": "/metadata/labels/%s", "value": ""}]`, label))(ar)
+	}
+}
+
+func patches(patch string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch)}
+	}
+}
+
+func reinvoked(w *admissionregistrationv1.MutatingWebhook) {
+	w.ReinvocationPolicy = new(admissionregistrationv1.IfNeededReinvocationPolicy)
+}
+
+func ignored(w *admissionregistrationv1.MutatingWebhook) {
+	w.FailurePolicy = new(admissionregistrationv1.Ignore)
+}
+
+// when returns a change of a webhook that gives it a match condition.
+func when(name, expression string) func(*admissionregistrationv1.MutatingWebhook) {
+	return func(w *admissionregistrationv1.MutatingWebhook) {
+		w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: name, Expression: expression})
+	}
+}
+
+// on returns a change of a webhook that restricts it to a resource such as apps/v1/deployments.
+func on(resource string, more ...func(*admissionregistrationv1.MutatingWebhook)) func(*admissionregistrationv1.MutatingWebhook) {
+	parts := strings.SplitN(resource, "/", 3)
+	return func(w *admissionregistrationv1.MutatingWebhook) {
+		w.Rules = []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"*"},
+			Rule:       admissionregistrationv1.Rule{APIGroups: parts[:1], APIVersions: parts[1:2], Resources: parts[2:]},
+		}}
+		for _, change := range more {
+			change(w)
+		}
+	}
+}
+
+// pod returns a request for a pod with the label app.
+func pod(changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionRequest {
+	ar := &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Create, Namespace: "shop", Name: "web",
+		Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Object:   runtime.RawExtension{Raw: []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}}}`)},
+	}
+	for _, change := range changes {
+		change(ar)
+	}
+	return ar
+}
+
+func dryRun(ar *admissionv1.AdmissionRequest) { ar.DryRun = new(true) }
+
+func deleted(ar *admissionv1.AdmissionRequest) {
+	ar.Operation, ar.Object, ar.OldObject = admissionv1.Delete, runtime.RawExtension{}, ar.Object
+}
+
+func connected(ar *admissionv1.AdmissionRequest) {
+	ar.Operation, ar.SubResource = admissionv1.Connect, "exec"
+	ar.Kind.Kind, ar.Object.Raw = "PodExecOptions", []byte(`{"apiVersion": "v1", "kind": "PodExecOptions", "command": ["ls"]}`)
+}
+
+func as(group, version, resource, kind string) func(*admissionv1.AdmissionRequest) {
+	return func(ar *admissionv1.AdmissionRequest) {
+		ar.Kind = metav1.GroupVersionKind{Group: group, Version: version, Kind: kind}
+		ar.Resource = metav1.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	}
+}
+
+// calls describes the calls of a decision, with + for a change, ! for a denial, ? for a failure and 2 for a second call.
+func calls(d *dispatch.Decision) string {
+	var out []string
+	for _, c := range d.Calls {
+		text := c.Webhook.Phase[:1] + ":" + c.Webhook.Configuration
+		for _, mark := range []struct {
+			is   bool
+			text string
+		}{{c.Again, "2"}, {c.Changed, "+"}, {c.Failure != nil, "?"}, {c.Response != nil && !c.Response.Allowed, "!"}} {
+			if mark.is {
+				text += mark.text
+			}
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestDispatch checks the calls of webhooks and the answer to the request. test/parity compares both with those of the API server
+// for random services.
+func TestDispatch(t *testing.T) {
+	yes := &half{answer: admits}
+	inShop := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}
+	selecting := func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = inShop }
+	labelled := func(ctx context.Context, name string) (labels.Set, error) {
+		if name != "shop" {
+			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+		}
+		return labels.Set{"team": "shop"}, ctx.Err()
+	}
+	for name, tc := range map[string]struct {
+		services []router.AdmissionService
+		options  dispatch.Options
+		request  *admissionv1.AdmissionRequest
+		calls    string
+		denied   string
+		unknown  string
+	}{
+		"in the order of the configurations, mutating ones first": {
+			services: []router.AdmissionService{service("b", yes, yes), service("c", yes, nil), service("a", yes, yes)}, calls: "m:a m:b m:c v:a v:b",
+		},
+		"an earlier one again after a change": {
+			services: []router.AdmissionService{service("a", &half{admits, reinvoked}, nil), service("b", &half{adds("b"), reinvoked}, yes), service("c", yes, nil)},
+			calls:    "m:a m:b+ m:c m:a2 v:b",
+		},
+		"again what changes in the second round, and those before it that were not called yet": {
+			services: []router.AdmissionService{
+				service("a", &half{func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					if !strings.Contains(string(ar.Object.Raw), `"b"`) {
+						return admits(ar)
+					}
+					return adds("a")(ar)
+				}, reinvoked}, nil), service("b", &half{adds("b"), reinvoked}, nil), service("c", &half{admits, reinvoked}, nil),
+			},
+			calls: "m:a m:b+ m:c m:a2+ m:b2 m:c2",
+		},
+		"not again with the policy Never": {services: []router.AdmissionService{service("a", yes, nil), service("b", &half{adds("b"), reinvoked}, nil)}, calls: "m:a m:b+"},
+		"not again after a patch without a change": {
+			services: []router.AdmissionService{service("a", &half{admits, reinvoked}, nil), service("b", &half{answer: patches(`[{"op": "replace", "path": "/metadata/labels/app", "value": "web"}]`)}, nil)},
+			calls:    "m:a m:b",
+		},
+		"the first denial of a mutating webhook is the last call": {
+			services: []router.AdmissionService{service("a", &half{answer: answers(403, "no")}, yes), service("b", yes, yes)},
+			calls:    "m:a!", denied: `403 admission webhook "a.example.com" denied the request: no`,
+		},
+		"all validating webhooks are called": {
+			services: []router.AdmissionService{service("a", nil, &half{answer: answers(0, "")}), service("b", nil, &half{answer: answers(403, "no")})},
+			calls:    "v:a! v:b!", denied: `400 admission webhook "a.example.com" denied the request without explanation`,
+		},
+		"a failure": {
+			services: []router.AdmissionService{service("a", &half{answer: answers(500, "broken")}, nil), service("b", yes, nil)},
+			calls:    "m:a?", denied: `500 Internal error occurred: failed calling webhook "a.example.com": broken`,
+		},
+		"a failure that is ignored": {
+			services: []router.AdmissionService{service("a", &half{answers(500, "broken"), ignored}, &half{answers(503, "broken"), ignored}), service("b", yes, nil)}, calls: "m:a? m:b v:a?",
+		},
+		"a panic is a denial": {
+			services: []router.AdmissionService{service("a", &half{func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { var p *int; *p = 1; return nil }, ignored}, nil)},
+			calls:    "m:a!", denied: `500 admission webhook "a.example.com" denied the request: the admission service panicked, see its log`,
+		},
+		"a patch that is none is a failure":               {services: []router.AdmissionService{service("a", &half{patches(`{}`), ignored}, nil)}, calls: "m:a?"},
+		"a patch that cannot be applied is never ignored": {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "remove", "path": "/spec"}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: error in remove for path: '/spec': Unable to remove nonexistent key: spec: missing value"},
+		"a patch of what is deleted":                      {services: []router.AdmissionService{service("a", &half{adds("a"), ignored}, nil)}, request: pod(deleted), calls: "m:a", denied: "500 Internal error occurred: the webhook attempted to modify the object, which is not supported for this operation"},
+		"a patch of the validating half":                  {services: []router.AdmissionService{service("a", nil, &half{adds("a"), ignored})}, calls: "v:a?"},
+		"a DELETE":                                        {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(deleted), calls: "m:a v:a"},
+		"a CONNECT":                                       {services: []router.AdmissionService{service("a", yes, &half{admits, on("/v1/pods/exec")}), service("b", &half{admits, on("/v1/pods")}, nil)}, request: pod(connected), calls: "m:a v:a"},
+		"a dry run of a webhook that does not say it may": {services: []router.AdmissionService{service("a", yes, nil)}, request: pod(dryRun), denied: `400 admission webhook "a.example.com" does not support dry run`},
+		"a dry run of one that does": {services: []router.AdmissionService{service("a", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.SideEffects = new(admissionregistrationv1.SideEffectClassNoneOnDryRun)
+		}}, nil)}, request: pod(dryRun), calls: "m:a"},
+		"a configuration of webhooks":                        {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(as("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))},
+		"an access review":                                   {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(as("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"))},
+		"an access review before 1.37":                       {services: []router.AdmissionService{service("a", yes, yes)}, options: dispatch.Options{Reviews: true}, request: pod(as("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")), calls: "m:a v:a"},
+		"a rule for another version":                         {services: []router.AdmissionService{service("a", &half{admits, on("/v2/pods")}, nil)}, unknown: "m:a only an API server converts v1 to v2"},
+		"a rule for another version only":                    {services: []router.AdmissionService{service("a", &half{admits, on("/v2/pods", func(w *admissionregistrationv1.MutatingWebhook) { w.MatchPolicy = new(admissionregistrationv1.Exact) })}, nil)}},
+		"an event of the other group":                        {services: []router.AdmissionService{service("a", &half{admits, on("/v1/events")}, nil)}, request: pod(as("events.k8s.io", "v1", "events", "Event")), unknown: "m:a only an API server converts events.k8s.io/v1 to v1"},
+		"a namespaceSelector":                                {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, calls: "m:a"},
+		"a namespaceSelector without a namespace":            {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Namespace = "" }), calls: "m:a"},
+		"a namespaceSelector and a namespace that is absent": {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Namespace = "bank" }), denied: `404 namespaces "bank" not found`},
+		"a namespaceSelector and a new namespace":            {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, request: pod(as("", "v1", "namespaces", "Namespace"))},
+		"a namespaceSelector and no namespaces":              {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, calls: "m:a", unknown: "m:a the labels of the namespace shop are not known"},
+		"objectSelectors": {services: []router.AdmissionService{
+			service("a", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
+				w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+			}}, nil),
+			service("b", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
+				w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+			}}, nil),
+		}, calls: "m:a"},
+		"a condition":             {services: []router.AdmissionService{service("a", &half{admits, when("no", "false")}, nil)}, calls: "m:a", unknown: "m:a the match condition no is not evaluated"},
+		"a condition of a family": {services: []router.AdmissionService{service("a", &half{admits, when(router.SomethingToDo, "false")}, nil)}, calls: "m:a"},
+		"a condition that is evaluated": {services: []router.AdmissionService{service("a", &half{admits, when("no", "false")}, nil)}, options: dispatch.Options{Conditions: func(context.Context, *dispatch.Webhook, *admissionv1.AdmissionRequest) (bool, error) {
+			return false, nil
+		}}},
+		"a condition that fails":         {services: []router.AdmissionService{service("a", nil, yes), service("b", nil, &half{admits, when("no", "1/0")})}, options: dispatch.Options{Conditions: failing}, denied: `403 pods "web" is forbidden: division by zero`},
+		"a condition that fails ignored": {services: []router.AdmissionService{service("a", nil, yes), service("b", nil, &half{admits, func(w *admissionregistrationv1.MutatingWebhook) { ignored(w); when("no", "1/0")(w) }})}, options: dispatch.Options{Conditions: failing}, calls: "v:a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := dispatch.New(tc.services, tc.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := tc.request
+			if request == nil {
+				request = pod()
+			}
+			decision, err := d.Dispatch(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			denied, unknown := "", ""
+			if decision.Status != nil {
+				denied = fmt.Sprintf("%d %s", decision.Status.Code, decision.Status.Message)
+			}
+			for _, u := range decision.Unknown {
+				unknown += u.Webhook.Phase[:1] + ":" + u.Webhook.Configuration + " " + u.Reason
+			}
+			if got := calls(decision); got != tc.calls || denied != tc.denied || unknown != tc.unknown || decision.Allowed() != (denied == "") {
+				t.Errorf("Got calls %q, denied %q, unknown %q; want\n%q, %q, %q", got, denied, unknown, tc.calls, tc.denied, tc.unknown)
+			}
+		})
+	}
+}
+
+func failing(_ context.Context, w *dispatch.Webhook, _ *admissionv1.AdmissionRequest) (bool, error) {
+	if len(w.MatchConditions) == 0 {
+		return true, nil
+	}
+	return false, errors.New("division by zero")
+}
+
+// TestRegistered checks that exempt requests reach no webhook, and that two webhooks of a half call it once.
+func TestRegistered(t *testing.T) {
+	yes := &half{answer: admits}
+	s := service("a", yes, yes)
+	for i, name := range []string{"b", "own"} {
+		w := s.ValidatingConfig.Webhooks[0]
+		w.Name = name + ".example.com"
+		w.MatchConditions = []admissionregistrationv1.MatchCondition{
+			{Name: router.NotCalledAlready, Expression: "false"}, {Name: router.OwnNamespace, Expression: "has(request.namespace) && request.namespace == 'postern-system'"},
+		}[i : i+1]
+		s.ValidatingConfig.Webhooks = append(s.ValidatingConfig.Webhooks, w)
+	}
+	deployment := registration.Deployment{Namespace: "postern-system", ExemptNamespaces: []string{"kube-system"}}
+	d, err := dispatch.New([]router.AdmissionService{deployment.Registered(s)}, dispatch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(namespace string) func(*admissionv1.AdmissionRequest) {
+		return func(ar *admissionv1.AdmissionRequest) { ar.Namespace = namespace }
+	}
+	for name, tc := range map[string]struct {
+		request *admissionv1.AdmissionRequest
+		want    []string
+	}{
+		"a pod":                        {pod(), []string{"a.example.com", "a.example.com"}},
+		"a pod in an exempt namespace": {pod(in("kube-system")), nil},
+		"a pod in Postern's own":       {pod(in("postern-system")), []string{"own.example.com"}},
+		"of the API server":            {pod(func(ar *admissionv1.AdmissionRequest) { ar.UserInfo.Username = "system:apiserver" }), nil},
+		"a lease":                      {pod(as("coordination.k8s.io", "v1", "leases", "Lease")), nil},
+	} {
+		decision, err := d.Dispatch(t.Context(), tc.request)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, c := range decision.Calls {
+			got = append(got, c.Webhook.Name)
+		}
+		if !slices.Equal(got, tc.want) || len(decision.Unknown) > 0 {
+			t.Errorf("%s: got calls %v and unknown %v, want %v", name, got, decision.Unknown, tc.want)
+		}
+	}
+}
+
+// TestObject checks the object on its way: its defaults, its changes, and its name.
+func TestObject(t *testing.T) {
+	var seen []string
+	sees := func(of func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			var p corev1.Pod
+			if err := json.Unmarshal(ar.Object.Raw, &p); err != nil {
+				t.Error(err)
+			}
+			seen = append(seen, fmt.Sprintf("%s %q %s %d", ar.Name, p.Name, p.Spec.RestartPolicy, len(p.Spec.Containers)))
+			return of(ar)
+		}
+	}
+	s := service("a", &half{answer: sees(patches(`[{"op": "replace", "path": "/spec", "value": {"containers": [{"name": "a"}]}}]`))}, &half{answer: sees(admits)})
+	d, err := dispatch.New([]router.AdmissionService{s}, dispatch.Options{
+		Default: func(o runtime.Object) {
+			if p, ok := o.(*corev1.Pod); ok && p.Spec.RestartPolicy == "" {
+				p.Spec.RestartPolicy = corev1.RestartPolicyAlways
+			}
+		},
+		GenerateName: func(base string) string { return base + "x" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision, err := d.Dispatch(t.Context(), pod(func(ar *admissionv1.AdmissionRequest) {
+		ar.Name, ar.Object.Raw = "", []byte(`{"metadata": {"generateName": "web-"}, "spec": {}}`)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{` "" Always 0`, `web-x "web-x" Always 1`}, seen); diff != "" {
+		t.Errorf("Objects differ (- want, + got):\n%s", diff)
+	}
+	if !decision.Allowed() || !strings.Contains(string(decision.Object), `"web-x"`) {
+		t.Errorf("Got allowed %t and the object %s", decision.Allowed(), decision.Object)
+	}
+}
+
+// TestSaid checks the warnings and the audit annotations.
+func TestSaid(t *testing.T) {
+	says := &half{answer: func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Allowed: ar.Name == "web", Warnings: []string{"old", "odd"}, AuditAnnotations: map[string]string{"why": ar.Name}}
+	}}
+	d, err := dispatch.New([]router.AdmissionService{service("a", says, says), service("b", says, nil)}, dispatch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision, err := d.Dispatch(t.Context(), pod())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := decision.Warnings(); !slices.Equal(got, []string{"old", "odd"}) {
+		t.Errorf("Got warnings %q", got)
+	}
+	if diff := cmp.Diff(map[string]string{"a.example.com/why": "web", "b.example.com/why": "web"}, decision.AuditAnnotations()); diff != "" {
+		t.Errorf("Audit annotations differ (- want, + got):\n%s", diff)
+	}
+}
+
+// TestNoRequest checks the errors for requests that no API server sends, and for a context that ended.
+func TestNoRequest(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	d, err := dispatch.New(nil, dispatch.Options{Default: func(runtime.Object) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		ctx     context.Context
+		request *admissionv1.AdmissionRequest
+		want    string
+	}{
+		"no kind":         {t.Context(), pod(as("", "v1", "pods", "")), "a request has a kind and a resource, each with its version"},
+		"no operation":    {t.Context(), pod(func(ar *admissionv1.AdmissionRequest) { ar.Operation = "" }), `the operation "" is not CREATE, UPDATE, DELETE or CONNECT`},
+		"no object":       {t.Context(), pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = nil }), "a CREATE has an object and no old object"},
+		"an old object":   {t.Context(), pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Object = ar.OldObject }), "a DELETE has an old object and no object"},
+		"no update":       {t.Context(), pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Operation = admissionv1.Update }), "an UPDATE has an object"},
+		"another type":    {t.Context(), pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(`{"spec": 1}`) }), "the object: "},
+		"another old one": {t.Context(), pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.OldObject.Raw = []byte(`[]`) }), "the old object: "},
+		"a context":       {ended, pod(), "context canceled"},
+	} {
+		if _, err := d.Dispatch(tc.ctx, tc.request); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestSelectors checks the error for a selector that an API server refuses.
+func TestSelectors(t *testing.T) {
+	wrong := service("a", nil, &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
+		w.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is"}}}
+	}})
+	const want = `the objectSelector of the webhook a.example.com: "Is" is not a valid label selector operator`
+	if _, err := dispatch.New([]router.AdmissionService{wrong}, dispatch.Options{}); err == nil || err.Error() != want {
+		t.Errorf("Got error %v, want %s", err, want)
+	}
+}
