@@ -25,8 +25,8 @@ import (
 
 // Options are what a Dispatcher needs to know of the API server. The zero value is that of an API server without defaults.
 type Options struct {
-	// Default sets the defaults of an object, which has a type of k8s.io/api, as the API server does before admission and after
-	// each patch. Nil sets none: objects keep the fields and the values that they have in the request, also unknown ones.
+	// Default sets the defaults of an object as the API server does before admission and after each patch. The object has its
+	// type of k8s.io/api, which drops unknown fields, or is unstructured. Nil sets none, and objects keep all fields of the request.
 	Default func(runtime.Object)
 	// Conditions reports whether all match conditions of a webhook are true for a request. Its error is that of a condition
 	// that cannot be evaluated. Nil evaluates the conditions of package registration, and none that is written by others,

@@ -411,29 +411,30 @@ func TestSaid(t *testing.T) {
 
 // TestNoRequest checks the errors for requests that no API server sends, and for a context that ended.
 func TestNoRequest(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	d, err := dispatch.New(nil, dispatch.Options{Default: func(runtime.Object) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		ctx     context.Context
 		request *admissionv1.AdmissionRequest
 		want    string
 	}{
-		"no kind":         {t.Context(), pod(as("", "v1", "pods", "")), "a request has a kind and a resource, each with its version"},
-		"no operation":    {t.Context(), pod(func(ar *admissionv1.AdmissionRequest) { ar.Operation = "" }), `the operation "" is not CREATE, UPDATE, DELETE or CONNECT`},
-		"no object":       {t.Context(), pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = nil }), "a CREATE has an object and no old object"},
-		"an old object":   {t.Context(), pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Object = ar.OldObject }), "a DELETE has an old object and no object"},
-		"no update":       {t.Context(), pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Operation = admissionv1.Update }), "an UPDATE has an object"},
-		"another type":    {t.Context(), pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(`{"spec": 1}`) }), "the object: "},
-		"another old one": {t.Context(), pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.OldObject.Raw = []byte(`[]`) }), "the old object: "},
-		"a context":       {ended, pod(), "context canceled"},
+		"no kind":         {pod(as("", "v1", "pods", "")), "a request has a kind and a resource, each with its version"},
+		"no operation":    {pod(func(ar *admissionv1.AdmissionRequest) { ar.Operation = "" }), `the operation "" is not CREATE, UPDATE, DELETE or CONNECT`},
+		"no object":       {pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = nil }), "a CREATE has an object and no old object"},
+		"an old object":   {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Object = ar.OldObject }), "a DELETE has an old object and no object"},
+		"no update":       {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Operation = admissionv1.Update }), "an UPDATE has an object"},
+		"another type":    {pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(`{"spec": 1}`) }), "the object: "},
+		"another old one": {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.OldObject.Raw = []byte(`[]`) }), "the old object: "},
 	} {
-		if _, err := d.Dispatch(tc.ctx, tc.request); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+		if _, err := d.Dispatch(t.Context(), tc.request); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
 		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Dispatch(ended, pod()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Got error %v of a canceled context", err)
 	}
 }
 

@@ -63,6 +63,9 @@ func (r *run) withDefaults(of *runtime.RawExtension) (runtime.Object, error) {
 
 // setObject makes an object with its defaults that of the request.
 func (r *run) setObject(of *runtime.RawExtension, object runtime.Object) error {
+	if object.GetObjectKind().GroupVersionKind().Empty() {
+		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(r.request.Kind))
+	}
 	r.options.Default(object)
 	raw, err := json.Marshal(object)
 	*of = runtime.RawExtension{Raw: raw}
