@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Of returns the match conditions that exclude requests from a webhook with these rules.
@@ -59,17 +60,30 @@ func AllBut(namespace string) string { return beforeName + namespace }
 
 func quote(name string) string { return fmt.Sprintf("'%s'", name) }
 
-// Evaluate reports whether a match condition is true for a request. It knows the conditions of this package only.
+// unquote returns the names of namespaces in CEL literals.
+func unquote(literals []string) ([]string, bool) {
+	names := make([]string, len(literals))
+	for i, l := range literals {
+		names[i] = strings.Trim(l, "'")
+		if quote(names[i]) != l || len(validation.IsDNS1123Label(names[i])) > 0 {
+			return nil, false
+		}
+	}
+	return names, true
+}
+
+// Evaluate reports whether a match condition is true for a request. It knows the conditions that this package makes, and no other.
 func Evaluate(c admissionregistrationv1.MatchCondition, ar *admissionv1.AdmissionRequest) (met, known bool) {
 	if c.Expression == APIServer().Expression {
 		return ar.UserInfo.Username != apiServer, true
 	}
-	if names, ok := strings.CutPrefix(c.Expression, beforeNames); ok {
-		names, ok = strings.CutSuffix(names, afterNames)
-		return ar.Namespace == "" || !slices.Contains(strings.Split(names, ", "), quote(ar.Namespace)), ok
+	if list, ok := strings.CutPrefix(c.Expression, beforeNames); ok {
+		names, ok := unquote(strings.Split(strings.TrimSuffix(list, afterNames), ", "))
+		return !slices.Contains(names, ar.Namespace), ok && c.Expression == Namespaces(names).Expression
 	}
-	if name, ok := strings.CutPrefix(c.Expression, beforeName); ok && !strings.Contains(name, " ") {
-		return ar.Namespace != "" && quote(ar.Namespace) == name, true
+	if name, ok := strings.CutPrefix(c.Expression, beforeName); ok {
+		names, ok := unquote([]string{name})
+		return slices.Contains(names, ar.Namespace), ok
 	}
 	excludes, known := byExpression()[c.Expression]
 	return known && !excludes(ar), known

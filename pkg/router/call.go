@@ -21,9 +21,9 @@ type Failure struct {
 // Error implements error.
 func (e *Failure) Error() string { return e.Cause }
 
-// Call decides a request by one half of the service in this process, and returns what an API server would get from a Router: see
-// AdmitFunc. The phase is PhaseMutate or PhaseValidate. There are no limits, no metrics and no deadline other than that of the
-// context, and Call waits for an AdmitFunc that ignores it. An error is a *Failure.
+// Call decides a request by one half of the service in this process. The phase is PhaseMutate or PhaseValidate. The response is
+// what a Router sends: see AdmitFunc. An error is a *Failure. Unlike a Router, Call has no limits and no metrics, keeps
+// RetryAfterSeconds for everybody, and waits for an AdmitFunc that ignores its context.
 func (s AdmissionService) Call(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	decide := s.Validate
 	if phase == PhaseMutate {

@@ -65,8 +65,9 @@ type Objects struct {
 const OwnNamespace = "only-own-namespace"
 
 const (
-	// SomethingToDo is the name of a match condition that is false only for requests for which the half has nothing to do. A call
-	// for such a request admits it, and changes nothing.
+	// SomethingToDo is the name of the match condition of a family. It is false only for requests for which no plugin with the
+	// failure policy of the webhook has something to do. If no other webhook is called for such a request either, a call admits it
+	// and changes nothing.
 	SomethingToDo = "something-to-do"
 	// NotCalledAlready is the name of the match condition of a webhook whose half an earlier webhook of the configuration calls
 	// too. It is false for requests for which the earlier one is called.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/internal/conditions"
@@ -61,9 +62,9 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 	if err != nil {
 		return nil, err
 	}
-	p := &play{Server: s, ctx: ctx, out: &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}}
+	p := &play{Server: s, ctx: ctx, called: map[string]bool{}, out: &Outcome{Allowed: true, Object: ar.Object.Raw, Audit: map[string]string{}}}
 	p.out.uncalled = fmt.Sprintf("no rule of the plugin matches %s of %s", ar.Operation, path.Join(ar.Resource.Group, ar.Resource.Version, ar.Resource.Resource, ar.SubResource))
-	d, err := dispatch.New([]router.AdmissionService{p.service(c.Phase)}, dispatch.Options{Conditions: s.meets, Reviews: true})
+	d, err := dispatch.New([]router.AdmissionService{p.service(c.Phase)}, dispatch.Options{Conditions: s.meets, CallsForReviews: true})
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +75,22 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 	if err := cmp.Or(err, p.err); err != nil {
 		return nil, err
 	}
-	p.out.Object, p.out.Changed = decision.Object, slices.ContainsFunc(decision.Calls, func(c dispatch.Call) bool { return c.Changed })
-	if !p.out.Allowed {
+	switch {
+	case !p.out.Allowed:
 		return p.out, nil
+	case decision.Status != nil:
+		return nil, fmt.Errorf("the API server does not admit the request: %s", decision.Status.Message)
 	}
-	ar.Object.Raw = decision.Object
-	return p.out, p.checkUncalled(router.PhaseValidate, c.Phase, ar)
+	p.out.Object, ar.Object.Raw = decision.Object, decision.Object
+	if err := p.checkUncalled(router.PhaseValidate, c.Phase, ar); err != nil {
+		return nil, err
+	}
+	for phase, called := range p.called {
+		if !called {
+			return nil, fmt.Errorf("%s: the rules match, but an API server calls no webhook for a %s", phase, ar.Kind.Kind)
+		}
+	}
+	return p.out, nil
 }
 
 // play is a request on its way through the phases.
@@ -88,26 +99,35 @@ type play struct {
 
 	ctx context.Context //nolint:containedctx // a play lasts as long as a call of Play
 	out *Outcome
+	// called says of each phase that the rules and the conditions match whether it was called.
+	called map[string]bool
 	// err is the first answer that is invalid in every case.
 	err error
 }
 
-// service returns the service of the plugin, whose halves are called over the wire. Only, unless empty, leaves the other half out.
+// service returns the service of the plugin, whose halves are called over the wire. A failure is the end of a play, whatever the
+// failure policy is. Only, unless empty, leaves the other half out.
 func (p *play) service(only string) router.AdmissionService {
 	s := router.AdmissionService{Path: p.Service.Path}
 	if p.Has(router.PhaseMutate) && only != router.PhaseValidate {
-		s.Mutate, s.MutatingConfig = p.post(router.PhaseMutate), p.Service.MutatingConfig
+		s.Mutate, s.MutatingConfig = p.post(router.PhaseMutate), p.Service.MutatingConfig.DeepCopy()
+		for i := range s.MutatingConfig.Webhooks {
+			s.MutatingConfig.Webhooks[i].FailurePolicy = new(admissionregistrationv1.Fail)
+		}
 	}
 	if p.Has(router.PhaseValidate) && only != router.PhaseMutate {
-		s.Validate, s.ValidatingConfig = p.post(router.PhaseValidate), p.Service.ValidatingConfig
+		s.Validate, s.ValidatingConfig = p.post(router.PhaseValidate), p.Service.ValidatingConfig.DeepCopy()
+		for i := range s.ValidatingConfig.Webhooks {
+			s.ValidatingConfig.Webhooks[i].FailurePolicy = new(admissionregistrationv1.Fail)
+		}
 	}
 	return s
 }
 
 // meets evaluates the match conditions of a webhook.
 func (s *Server) meets(ctx context.Context, w *dispatch.Webhook, ar *admissionv1.AdmissionRequest) (bool, error) {
-	i := slices.IndexFunc(s.Webhooks[w.Phase], func(compiled *conditions.Webhook) bool { return compiled.Name == w.Name })
-	match, err := conditions.Match(ctx, s.Webhooks[w.Phase][i:i+1], ar, s.Authorizer())
+	compiled := slices.DeleteFunc(slices.Clone(s.Webhooks[w.Phase]), func(other *conditions.Webhook) bool { return other.Name != w.Name })
+	match, err := conditions.Match(ctx, compiled, ar, s.Authorizer())
 	return match.Called, err
 }
 
@@ -121,6 +141,7 @@ func (p *play) checkUncalled(phase, only string, ar *admissionv1.AdmissionReques
 	case err != nil:
 		return fmt.Errorf("%s: %w", phase, err)
 	case match.Called:
+		p.called[phase] = p.called[phase] // It is called later, or was called.
 		return nil
 	case match.Addressed && p.out.uncalled != "":
 		p.out.uncalled = "the condition of the rule is false"
@@ -136,7 +157,7 @@ func (p *play) checkUncalled(phase, only string, ar *admissionv1.AdmissionReques
 // webhook changed the object.
 func (p *play) post(phase string) router.AdmitFunc {
 	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		p.out.uncalled = ""
+		p.out.uncalled, p.called[phase] = "", true
 		resp, err := p.Post(ctx, phase, ar)
 		if err == nil {
 			err = p.take(ctx, phase, ar, resp)
@@ -182,6 +203,7 @@ func (p *play) take(ctx context.Context, phase string, ar *admissionv1.Admission
 	if resp.Patch == nil || phase == router.PhaseValidate {
 		return nil
 	}
+	out.Changed = true
 	return p.repeat(ctx, ar, resp.Patch)
 }
 
@@ -200,7 +222,7 @@ func (p *play) repeat(ctx context.Context, ar *admissionv1.AdmissionRequest, pat
 	case err != nil:
 		return fmt.Errorf("the second call: %w", err)
 	case !again.Allowed:
-		return fmt.Errorf("the second call denied what the first one made: %s", again.Result.Message)
+		return fmt.Errorf("the second call denied what the first one made: %v", again.Result)
 	case again.Patch != nil:
 		return fmt.Errorf("the second call changed what the first one made: %s", again.Patch)
 	}

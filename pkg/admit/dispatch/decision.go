@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -15,7 +14,7 @@ import (
 type Decision struct {
 	// Status is the answer of the API server to a request that is not admitted, or nil. The API server calls validating webhooks
 	// at the same time and answers with the first error that arrives. This is the one of the first webhook in order, and Calls has
-	// the others.
+	// the others. In the message of a failure, the words of the API server's HTTP client are left out.
 	Status *metav1.Status
 	// Object is the JSON of the object after the changes of the webhooks so far and with the defaults, or nil if the request has
 	// none.
@@ -38,8 +37,8 @@ type Call struct {
 	Changed bool
 }
 
-// Unknown is something that decides whether a webhook is called, and that the Dispatcher does not know. It called the webhook, unless
-// Skipped is true.
+// Unknown is something about a call that the Dispatcher does not know: whether the API server calls the webhook, or by which failure
+// policy. The Dispatcher called the webhook, unless Skipped is true.
 type Unknown struct {
 	Webhook *Webhook
 	Skipped bool
@@ -74,10 +73,10 @@ func (d *Decision) AuditAnnotations() map[string]string {
 		if c.Response == nil {
 			continue
 		}
-		for _, key := range slices.Sorted(maps.Keys(c.Response.AuditAnnotations)) {
+		for key, value := range c.Response.AuditAnnotations {
 			// The API server keeps the first value of a key.
 			if _, ok := out[c.Webhook.Name+"/"+key]; !ok {
-				out[c.Webhook.Name+"/"+key] = c.Response.AuditAnnotations[key]
+				out[c.Webhook.Name+"/"+key] = value
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 // Package dispatch decides requests in this process as an API server does that calls the webhooks of services: a request goes in,
 // and the object with all changes and the answer of each webhook come out. It is for programs that ask what the webhooks would do
-// with an object that nobody creates.
+// with an object that nobody creates. What else an API server does with a request is left out: authorization, its own plugins and
+// policies, validation, and what it sets in an object between the phases, such as the uid and the status.
 //
 // Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook, its generic, mutating and validating dispatchers, and
 // k8s.io/apiserver/pkg/admission NewReinvocationHandler.
@@ -18,25 +19,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Options are what a Dispatcher needs to know of the API server. The zero value is that of an API server without defaults.
+// Options are what a Dispatcher needs to know of the API server. The zero value is that of an API server without defaults. Services
+// have state of their own, such as the objects in admit.Deps. The funcs are called from the goroutines that call Dispatch.
 type Options struct {
 	// Default sets the defaults of an object as the API server does before admission and after each patch. The object has its
 	// type of k8s.io/api, which drops unknown fields, or is unstructured. Nil sets none, and objects keep all fields of the request.
 	Default func(runtime.Object)
 	// Conditions reports whether all match conditions of a webhook are true for a request. Its error is that of a condition
-	// that cannot be evaluated. Nil evaluates the conditions of package registration, and none that is written by others,
-	// because CEL is as large as all of Postern: see Decision.Unknown.
+	// that cannot be evaluated. Nil evaluates what registration.Deployment excludes, and no other CEL, because that is as large
+	// as all of Postern. Webhooks of families are then called although they may have nothing to do. For other conditions, see
+	// Decision.Unknown.
 	Conditions func(context.Context, *Webhook, *admissionv1.AdmissionRequest) (bool, error)
 	// NamespaceLabels returns the labels of a namespace, for webhooks with a namespaceSelector. A NotFound error is the answer
 	// to the request. Nil knows no namespace: see Decision.Unknown.
 	NamespaceLabels func(ctx context.Context, name string) (labels.Set, error)
-	// Reviews is true for an API server before 1.37, which also calls webhooks for token and access reviews.
-	Reviews bool
+	// CallsForReviews is true for an API server before 1.37, which also calls webhooks for token and access reviews.
+	CallsForReviews bool
 	// GenerateName returns the name of an object with a metadata.generateName, which it gets between the two phases. Nil
 	// generates no names.
 	GenerateName func(base string) string
@@ -49,7 +52,7 @@ type Dispatcher struct {
 }
 
 // New returns a Dispatcher for the webhooks of services, whose configurations are complete: see registration.Deployment.Registered.
-// It returns an error for a webhook that an API server would refuse because of its selectors.
+// It returns an error for a selector or a time-out that an API server would refuse.
 func New(services []router.AdmissionService, o Options) (*Dispatcher, error) {
 	d := &Dispatcher{options: o}
 	for _, s := range services {
@@ -69,9 +72,10 @@ func New(services []router.AdmissionService, o Options) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Dispatch decides a request, which must have an operation, a kind, a resource, and the objects of its operation as JSON. It may
-// be for a subresource, such as the UPDATE of a pods/status or the CONNECT to a pods/exec, and a dry run. An error says that there
-// is no such request, or that the context ended.
+// Dispatch decides a request, which must have an operation, a kind, a resource, the objects of its operation as JSON, and the
+// namespace, unless the object has one. It may be for a subresource, such as the UPDATE of a pods/status or the CONNECT to a
+// pods/exec, and a dry run. An error says that the API server refuses the request before admission, such as an object that does not
+// decode, or that the context ended.
 func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Decision, error) {
 	if err := check(ar); err != nil {
 		return nil, err
@@ -92,21 +96,21 @@ func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequ
 
 // decide calls the webhooks of both phases.
 func (r *run) decide(ctx context.Context) error {
-	again := &reinvocations{}
-	if r.mutate(ctx, again, false); r.decision.Status == nil && r.mustReinvoke {
-		r.mutate(ctx, again, true)
+	reinvoke := &reinvocations{}
+	if r.mutate(ctx, reinvoke, false); r.decision.Status == nil && r.mustReinvoke {
+		r.mutate(ctx, reinvoke, true)
 	}
 	if r.decision.Status != nil {
 		return nil
 	}
-	if err := r.generateName(); err != nil {
+	if err := r.name(); err != nil {
 		return fmt.Errorf("naming the object: %w", err)
 	}
 	r.validate(ctx)
 	return nil
 }
 
-// check returns an error for a request that no API server sends.
+// check returns an error for a request whose objects are not those of its operation.
 func check(ar *admissionv1.AdmissionRequest) error {
 	object, old := len(ar.Object.Raw) > 0, len(ar.OldObject.Raw) > 0
 	switch {
@@ -142,30 +146,55 @@ func (d *Dispatcher) isExempt(ar *admissionv1.AdmissionRequest) bool {
 			"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
 		}, ar.Kind.Kind)
 	case "authentication.k8s.io":
-		return !d.options.Reviews && slices.Contains([]string{"selfsubjectreviews", "tokenreviews"}, ar.Resource.Resource)
+		return !d.options.CallsForReviews && slices.Contains([]string{"selfsubjectreviews", "tokenreviews"}, ar.Resource.Resource)
 	case "authorization.k8s.io":
-		return !d.options.Reviews && slices.Contains([]string{"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}, ar.Resource.Resource)
+		return !d.options.CallsForReviews && slices.Contains([]string{"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}, ar.Resource.Resource)
 	}
 	return false
 }
 
-// complete returns a copy of a request with the fields that an API server always sets.
+// complete returns a copy of a request with the fields that an API server sets.
 func complete(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	out := *ar
-	if out.UID == "" {
-		out.UID = uuid.NewUUID()
+	// A service would take a decoded object for what is in Raw.
+	out.Object, out.OldObject = runtime.RawExtension{Raw: ar.Object.Raw}, runtime.RawExtension{Raw: ar.OldObject.Raw}
+	if kind := ar.Kind; out.RequestKind == nil {
+		out.RequestKind = &kind
 	}
-	if out.RequestKind == nil {
-		out.RequestKind = &ar.Kind
+	if resource := ar.Resource; out.RequestResource == nil {
+		out.RequestResource, out.RequestSubResource = &resource, ar.SubResource
 	}
-	if out.RequestResource == nil {
-		out.RequestResource, out.RequestSubResource = &ar.Resource, ar.SubResource
+	if ar.SubResource == "" && (ar.Name == "" || ar.Namespace == "") {
+		metadata := cmp.Or(metadataOf(&out, out.Object), metadataOf(&out, out.OldObject), &metav1.ObjectMeta{})
+		out.Name, out.Namespace = cmp.Or(ar.Name, metadata.Name), cmp.Or(ar.Namespace, metadata.Namespace)
+		if isNamespace(ar) {
+			out.Namespace = out.Name
+		}
 	}
 	if out.DryRun == nil {
 		out.DryRun = new(false)
 	}
 	if name, ok := map[admissionv1.Operation]string{admissionv1.Create: "CreateOptions", admissionv1.Update: "UpdateOptions", admissionv1.Delete: "DeleteOptions"}[ar.Operation]; ok && len(out.Options.Raw) == 0 {
-		out.Options.Raw = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q}`, name, metav1.SchemeGroupVersion)
+		dryRun := ""
+		if *out.DryRun {
+			dryRun = `,"dryRun":["All"]`
+		}
+		out.Options.Raw = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q%s}`, name, metav1.SchemeGroupVersion, dryRun)
 	}
 	return &out
+}
+
+func isNamespace(ar *admissionv1.AdmissionRequest) bool {
+	return ar.Resource.Group == "" && ar.Resource.Resource == "namespaces"
+}
+
+// metadataOf returns the metadata of an object of a request, or nil if there is none, as in the options of a CONNECT.
+func metadataOf(ar *admissionv1.AdmissionRequest, object runtime.RawExtension) *metav1.ObjectMeta {
+	var o struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	if len(object.Raw) == 0 || ar.Operation == admissionv1.Connect || kjson.UnmarshalCaseSensitivePreserveInts(object.Raw, &o) != nil {
+		return nil
+	}
+	return &o.Metadata
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -99,6 +100,10 @@ func reinvoked(w *admissionregistrationv1.MutatingWebhook) {
 
 func ignored(w *admissionregistrationv1.MutatingWebhook) {
 	w.FailurePolicy = new(admissionregistrationv1.Ignore)
+}
+
+func effects(class admissionregistrationv1.SideEffectClass) func(*admissionregistrationv1.MutatingWebhook) {
+	return func(w *admissionregistrationv1.MutatingWebhook) { w.SideEffects = &class }
 }
 
 // when returns a change of a webhook that gives it a match condition.
@@ -234,19 +239,18 @@ func TestDispatch(t *testing.T) {
 			services: []router.AdmissionService{service("a", &half{func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { var p *int; *p = 1; return nil }, ignored}, nil)},
 			calls:    "m:a!", denied: `500 admission webhook "a.example.com" denied the request: the admission service panicked, see its log`,
 		},
-		"a patch that is none is a failure":               {services: []router.AdmissionService{service("a", &half{patches(`{}`), ignored}, nil)}, calls: "m:a?"},
-		"a patch that cannot be applied is never ignored": {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "remove", "path": "/spec"}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: error in remove for path: '/spec': Unable to remove nonexistent key: spec: missing value"},
-		"a patch of what is deleted":                      {services: []router.AdmissionService{service("a", &half{adds("a"), ignored}, nil)}, request: pod(deleted), calls: "m:a", denied: "500 Internal error occurred: the webhook attempted to modify the object, which is not supported for this operation"},
-		"a patch of the validating half":                  {services: []router.AdmissionService{service("a", nil, &half{adds("a"), ignored})}, calls: "v:a?"},
-		"a DELETE":                                        {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(deleted), calls: "m:a v:a"},
-		"a CONNECT":                                       {services: []router.AdmissionService{service("a", yes, &half{admits, on("/v1/pods/exec")}), service("b", &half{admits, on("/v1/pods")}, nil)}, request: pod(connected), calls: "m:a v:a"},
-		"a dry run of a webhook that does not say it may": {services: []router.AdmissionService{service("a", yes, nil)}, request: pod(dryRun), denied: `400 admission webhook "a.example.com" does not support dry run`},
-		"a dry run of one that does": {services: []router.AdmissionService{service("a", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
-			w.SideEffects = new(admissionregistrationv1.SideEffectClassNoneOnDryRun)
-		}}, nil)}, request: pod(dryRun), calls: "m:a"},
+		"a patch that is none is a failure":                  {services: []router.AdmissionService{service("a", &half{patches(`{}`), ignored}, nil)}, calls: "m:a?"},
+		"a patch that cannot be applied is never ignored":    {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "remove", "path": "/spec"}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: error in remove for path: '/spec': Unable to remove nonexistent key: spec: missing value"},
+		"a patch of what is deleted":                         {services: []router.AdmissionService{service("a", &half{adds("a"), ignored}, nil)}, request: pod(deleted), calls: "m:a", denied: "500 Internal error occurred: admission webhook \"a.example.com\" attempted to modify the object, which is not supported for this operation"},
+		"a patch of the validating half":                     {services: []router.AdmissionService{service("a", nil, &half{adds("a"), ignored})}, calls: "v:a?"},
+		"a DELETE":                                           {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(deleted), calls: "m:a v:a"},
+		"a CONNECT":                                          {services: []router.AdmissionService{service("a", yes, &half{admits, on("/v1/pods/exec")}), service("b", &half{admits, on("/v1/pods")}, nil)}, request: pod(connected), calls: "m:a v:a"},
+		"a dry run without sideEffects":                      {services: []router.AdmissionService{service("a", &half{admits, ignored}, nil)}, request: pod(dryRun), calls: "m:a?"},
+		"a dry run of a webhook with side effects":           {services: []router.AdmissionService{service("a", &half{admits, effects(admissionregistrationv1.SideEffectClassSome)}, nil)}, request: pod(dryRun), denied: `400 admission webhook "a.example.com" does not support dry run`},
+		"a dry run of one that does":                         {services: []router.AdmissionService{service("a", &half{admits, effects(admissionregistrationv1.SideEffectClassNoneOnDryRun)}, nil)}, request: pod(dryRun), calls: "m:a"},
 		"a configuration of webhooks":                        {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(as("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"))},
 		"an access review":                                   {services: []router.AdmissionService{service("a", yes, yes)}, request: pod(as("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"))},
-		"an access review before 1.37":                       {services: []router.AdmissionService{service("a", yes, yes)}, options: dispatch.Options{Reviews: true}, request: pod(as("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")), calls: "m:a v:a"},
+		"an access review before 1.37":                       {services: []router.AdmissionService{service("a", yes, yes)}, options: dispatch.Options{CallsForReviews: true}, request: pod(as("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")), calls: "m:a v:a"},
 		"a rule for another version":                         {services: []router.AdmissionService{service("a", &half{admits, on("/v2/pods")}, nil)}, unknown: "m:a only an API server converts v1 to v2"},
 		"a rule for another version only":                    {services: []router.AdmissionService{service("a", &half{admits, on("/v2/pods", func(w *admissionregistrationv1.MutatingWebhook) { w.MatchPolicy = new(admissionregistrationv1.Exact) })}, nil)}},
 		"an event of the other group":                        {services: []router.AdmissionService{service("a", &half{admits, on("/v1/events")}, nil)}, request: pod(as("events.k8s.io", "v1", "events", "Event")), unknown: "m:a only an API server converts events.k8s.io/v1 to v1"},
@@ -263,8 +267,20 @@ func TestDispatch(t *testing.T) {
 				w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
 			}}, nil),
 		}, calls: "m:a"},
-		"a condition":             {services: []router.AdmissionService{service("a", &half{admits, when("no", "false")}, nil)}, calls: "m:a", unknown: "m:a the match condition no is not evaluated"},
-		"a condition of a family": {services: []router.AdmissionService{service("a", &half{admits, when(router.SomethingToDo, "false")}, nil)}, calls: "m:a"},
+		"a condition": {services: []router.AdmissionService{service("a", &half{admits, when("no", "false")}, nil)}, calls: "m:a", unknown: "m:a the match condition no is not evaluated"},
+		"no labels, and a selector for their absence": {services: []router.AdmissionService{service("a", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "skip", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+		}}, nil)}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(`{"spec": {}}`) }), calls: "m:a"},
+		"a patch that is empty, of what is deleted": {services: []router.AdmissionService{service("a", &half{answer: patches("[ ]")}, nil)}, request: pod(deleted), calls: "m:a"},
+		"a patch of the form only":                  {services: []router.AdmissionService{service("a", &half{admits, reinvoked}, nil), service("b", &half{answer: patches(`[{"op": "add", "path": "/metadata/annotations", "value": {}}]`)}, nil)}, calls: "m:a m:b"},
+		"a patch to another type":                   {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "add", "path": "/spec", "value": 1}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: decoding a v1 Pod: json: cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"},
+		"a failure by one of two failure policies": {
+			services: []router.AdmissionService{twoPolicies(answers(500, "broken"))}, calls: "m:two?",
+			denied:  `500 Internal error occurred: failed calling webhook "two.example.com": broken`,
+			unknown: "m:two the failure policy depends on a match condition that is not evaluated",
+		},
+		"no failure by two failure policies": {services: []router.AdmissionService{twoPolicies(admits)}, calls: "m:two"},
+		"a condition of a family":            {services: []router.AdmissionService{service("a", &half{admits, when(router.SomethingToDo, "false")}, nil)}, calls: "m:a"},
 		"a condition that is evaluated": {services: []router.AdmissionService{service("a", &half{admits, when("no", "false")}, nil)}, options: dispatch.Options{Conditions: func(context.Context, *dispatch.Webhook, *admissionv1.AdmissionRequest) (bool, error) {
 			return false, nil
 		}}},
@@ -298,6 +314,17 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
+// twoPolicies returns a service with two webhooks for its mutating half, as a family with plugins of both failure policies has them.
+func twoPolicies(answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) router.AdmissionService {
+	s := service("two", &half{answer, when(router.SomethingToDo, "false")}, nil)
+	open := s.MutatingConfig.Webhooks[0]
+	open.Name, open.MatchConditions = "open.example.com", nil
+	ignored(&open)
+	when(router.NotCalledAlready, "true")(&open)
+	s.MutatingConfig.Webhooks = append(s.MutatingConfig.Webhooks, open)
+	return s
+}
+
 func failing(_ context.Context, w *dispatch.Webhook, _ *admissionv1.AdmissionRequest) (bool, error) {
 	if len(w.MatchConditions) == 0 {
 		return true, nil
@@ -317,7 +344,7 @@ func TestRegistered(t *testing.T) {
 		}[i : i+1]
 		s.ValidatingConfig.Webhooks = append(s.ValidatingConfig.Webhooks, w)
 	}
-	deployment := registration.Deployment{Namespace: "postern-system", ExemptNamespaces: []string{"kube-system"}}
+	deployment := registration.Deployment{Namespace: "postern-system", ExemptNamespaces: []string{"kube-system"}, Timeout: time.Second}
 	d, err := dispatch.New([]router.AdmissionService{deployment.Registered(s)}, dispatch.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -331,9 +358,13 @@ func TestRegistered(t *testing.T) {
 	}{
 		"a pod":                        {pod(), []string{"a.example.com", "a.example.com"}},
 		"a pod in an exempt namespace": {pod(in("kube-system")), nil},
-		"a pod in Postern's own":       {pod(in("postern-system")), []string{"own.example.com"}},
-		"of the API server":            {pod(func(ar *admissionv1.AdmissionRequest) { ar.UserInfo.Username = "system:apiserver" }), nil},
-		"a lease":                      {pod(as("coordination.k8s.io", "v1", "leases", "Lease")), nil},
+		"an exempt namespace":          {pod(as("", "v1", "namespaces", "Namespace"), in(""), func(ar *admissionv1.AdmissionRequest) { ar.Name = "kube-system" }), nil},
+		"a namespace in the object": {pod(in(""), func(ar *admissionv1.AdmissionRequest) {
+			ar.Object.Raw = []byte(`{"metadata": {"namespace": "kube-system"}}`)
+		}), nil},
+		"a pod in Postern's own": {pod(in("postern-system")), []string{"own.example.com"}},
+		"of the API server":      {pod(func(ar *admissionv1.AdmissionRequest) { ar.UserInfo.Username = "system:apiserver" }), nil},
+		"a lease":                {pod(as("coordination.k8s.io", "v1", "leases", "Lease")), nil},
 	} {
 		decision, err := d.Dispatch(t.Context(), tc.request)
 		if err != nil {
@@ -385,6 +416,28 @@ func TestObject(t *testing.T) {
 	}
 	if !decision.Allowed() || !strings.Contains(string(decision.Object), `"web-x"`) {
 		t.Errorf("Got allowed %t and the object %s", decision.Allowed(), decision.Object)
+	}
+}
+
+// TestNameOfPatch checks that a name that a patch gives is that of the request in the validating phase, and that a service sees the
+// text of the object only.
+func TestNameOfPatch(t *testing.T) {
+	var seen []string
+	s := service("a", &half{answer: patches(`[{"op": "add", "path": "/metadata/name", "value": "mine"}]`)}, &half{answer: func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		seen = append(seen, fmt.Sprintf("%s %v", ar.Name, ar.Object.Object))
+		return admits(ar)
+	}})
+	d, err := dispatch.New([]router.AdmissionService{s}, dispatch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Dispatch(t.Context(), pod(func(ar *admissionv1.AdmissionRequest) {
+		ar.Name, ar.Object = "", runtime.RawExtension{Raw: []byte(`{"metadata": {"generateName": "web-"}}`), Object: &corev1.Pod{}}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(seen, []string{"mine <nil>"}) {
+		t.Errorf("Got %q", seen)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// A service is decided by as it is registered: with the exempt namespaces and the other exclusions of a deployment.
+// Registered adds what a deployment registers: here the exempt namespaces. The object of a request in such a namespace stays as it is.
 func Example() {
 	family := admit.Family{Name: "images", Plugins: []*admit.Plugin{alwayspullimages.Plugin}}
 	service, err := family.Service(admit.Deps{}, map[string][]byte{"AlwaysPullImages": nil})

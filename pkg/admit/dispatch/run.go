@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	kjson "sigs.k8s.io/json"
 
@@ -31,7 +32,7 @@ type run struct {
 
 	request  *admissionv1.AdmissionRequest
 	decision *Decision
-	// object is the decoded object of the request if there are defaults.
+	// object is the decoded object of the request. It is nil if there is none, or without defaults if it does not decode.
 	object runtime.Object
 	// mustReinvoke is true if a mutating webhook changed the object.
 	mustReinvoke bool
@@ -39,91 +40,95 @@ type run struct {
 
 func (d *Dispatcher) newRun(ar *admissionv1.AdmissionRequest) (*run, error) {
 	r := &run{Dispatcher: d, request: complete(ar), decision: &Decision{}}
+	object, err := objects.Decode(r.request.Object.Raw, ar.Kind)
 	if d.options.Default == nil {
+		r.object = object
 		return r, nil
 	}
-	var err error
-	if r.object, err = r.withDefaults(&r.request.Object); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("the object: %w", err)
 	}
-	if _, err = r.withDefaults(&r.request.OldObject); err != nil {
+	old, err := objects.Decode(r.request.OldObject.Raw, ar.Kind)
+	if err != nil {
 		return nil, fmt.Errorf("the old object: %w", err)
 	}
-	return r, nil
+	r.object = object
+	return r, errors.Join(r.setDefaults(&r.request.Object, object), r.setDefaults(&r.request.OldObject, old))
 }
 
-// withDefaults sets the defaults of an object, and returns it.
-func (r *run) withDefaults(of *runtime.RawExtension) (runtime.Object, error) {
-	object, err := objects.Decode(of.Raw, r.request.Kind)
-	if err != nil || object == nil {
-		return nil, err
+// setDefaults sets the defaults of an object, and makes it that of the request.
+func (r *run) setDefaults(of *runtime.RawExtension, object runtime.Object) error {
+	if object == nil {
+		return nil
 	}
-	return object, r.setObject(of, object)
-}
-
-// setObject makes an object with its defaults that of the request.
-func (r *run) setObject(of *runtime.RawExtension, object runtime.Object) error {
 	if object.GetObjectKind().GroupVersionKind().Empty() {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(r.request.Kind))
 	}
 	r.options.Default(object)
-	raw, err := json.Marshal(object)
-	*of = runtime.RawExtension{Raw: raw}
+	var err error
+	of.Raw, err = json.Marshal(object)
 	return err
 }
 
 // mutate calls the mutating webhooks, or again those that must be called again.
-func (r *run) mutate(ctx context.Context, known *reinvocations, again bool) {
+func (r *run) mutate(ctx context.Context, reinvoke *reinvocations, again bool) {
 	var called []*hook
 	for _, h := range r.mutating {
-		matches, status := r.matches(ctx, h, called)
-		if status == nil && matches && (!again || known.again[h]) {
+		m := r.match(ctx, h, called)
+		status := m.status
+		if status == nil && m.matches && (!again || reinvoke.again[h]) {
 			called = append(called, h)
 			var changed bool
-			if changed, status = r.call(ctx, h, again); changed {
-				known.changed()
+			if changed, status = r.call(ctx, h, again, m.unknown); changed {
+				reinvoke.changed()
 				r.mustReinvoke = true
 			}
-			known.called(h)
+			reinvoke.called(h)
 		}
-		if status != nil {
+		if status != nil || ctx.Err() != nil {
 			r.decision.Status = status
 			return
 		}
 	}
 }
 
-// validate calls the validating webhooks.
+// validate calls the validating webhooks. The API server matches all of them before it calls the first one.
 func (r *run) validate(ctx context.Context) {
 	var called []*hook
+	var unknown [][]string
 	for _, h := range r.validating {
-		matches, status := r.matches(ctx, h, called)
-		if status != nil {
-			r.decision.Status = status
+		m := r.match(ctx, h, called)
+		if m.status != nil {
+			r.decision.Status = m.status
 			return
 		}
-		if matches {
-			called = append(called, h)
+		if m.matches {
+			called, unknown = append(called, h), append(unknown, m.unknown)
 		}
 	}
-	for _, h := range called {
-		if _, status := r.call(ctx, h, false); r.decision.Status == nil {
+	for i, h := range called {
+		if ctx.Err() != nil {
+			return
+		}
+		if _, status := r.call(ctx, h, false, unknown[i]); r.decision.Status == nil {
 			r.decision.Status = status
 		}
 	}
 }
 
-// generateName gives an object its generated name, as the API server does between the phases.
-func (r *run) generateName() error {
-	generate := r.options.GenerateName
-	if generate == nil || r.request.Operation != admissionv1.Create || r.request.SubResource != "" {
+// name names the object as the API server does between the phases, and a request that has no name after its object.
+func (r *run) name() error {
+	if r.request.Operation != admissionv1.Create || r.request.Name != "" {
 		return nil
 	}
-	metadata := r.metadata(r.request.Object)
-	if metadata == nil || metadata.Name != "" || metadata.GenerateName == "" {
+	metadata := metadataOf(r.request, r.request.Object)
+	if metadata == nil {
 		return nil
 	}
-	r.request.Name = generate(metadata.GenerateName)
+	if r.request.Name = metadata.Name; metadata.Name != "" || metadata.GenerateName == "" || r.options.GenerateName == nil || r.request.SubResource != "" {
+		return nil
+	}
+	r.request.Name = r.options.GenerateName(metadata.GenerateName)
 	patch, err := json.Marshal([]any{map[string]string{"op": "add", "path": "/metadata/name", "value": r.request.Name}})
 	if err != nil {
 		return err
@@ -132,135 +137,130 @@ func (r *run) generateName() error {
 	return err
 }
 
-// matches reports whether the API server calls a webhook. Called are the webhooks that it has called for the same object. A status is
-// the answer to the request.
-func (r *run) matches(ctx context.Context, h *hook, called []*hook) (bool, *metav1.Status) {
+// match is whether the API server calls a webhook, as far as the Dispatcher knows.
+type match struct {
+	matches bool
+	// unknown says why the API server may not call a webhook that matches.
+	unknown []string
+	// status is the answer to the request if the API server cannot say whether it calls the webhook.
+	status *metav1.Status
+}
+
+// match matches a webhook with the request. Called are the earlier webhooks that are called for the same object.
+func (r *run) match(ctx context.Context, h *hook, called []*hook) match {
 	if !h.object.Empty() && !r.selects(h.object) {
-		return false, nil
+		return match{}
 	}
 	addressed, other := h.addresses(r.request)
 	if !addressed {
-		return false, nil
+		return match{}
 	}
-	selected, status := r.isInSelected(ctx, h)
-	if !selected || status != nil {
-		return false, status
-	}
-	if !other.Empty() {
-		r.unknown(h, true, "only an API server converts %s to %s", schema.GroupVersionResource(r.request.Resource).GroupVersion(), other.GroupVersion())
-		return false, nil
-	}
+	out := match{matches: true}
 	if r.options.Conditions == nil {
-		return r.meetsKnown(h, called), nil
+		if out = r.matchKnown(h, called); !out.matches {
+			return match{}
+		}
+	}
+	if selected := r.matchNamespace(ctx, h); !selected.matches || selected.status != nil {
+		return selected
+	} else if out.unknown = append(out.unknown, selected.unknown...); !other.Empty() {
+		r.unknown(h, true, fmt.Sprintf("only an API server converts %s to %s", schema.GroupVersionResource(r.request.Resource).GroupVersion(), other.GroupVersion()))
+		return match{}
+	}
+	if r.options.Conditions == nil || len(h.MatchConditions) == 0 {
+		return out
 	}
 	met, err := r.options.Conditions(ctx, &h.Webhook, r.request)
 	if err != nil && h.FailurePolicy == admissionregistrationv1.Fail {
-		status := apierrors.NewForbidden(schema.GroupResource{Group: r.request.Resource.Group, Resource: r.request.Resource.Resource}, r.request.Name, err).ErrStatus
-		return false, &status
+		resource := schema.GroupResource{Group: r.request.Resource.Group, Resource: r.request.Resource.Resource}
+		return match{status: &apierrors.NewForbidden(resource, r.request.Name, err).ErrStatus}
 	}
-	return met && err == nil, nil
+	out.matches = met && err == nil
+	return out
 }
 
 // selects reports whether an objectSelector selects the object or the old object.
 func (r *run) selects(s labels.Selector) bool {
 	for _, o := range []runtime.RawExtension{r.request.Object, r.request.OldObject} {
-		if m := r.metadata(o); m != nil && s.Matches(labels.Set(m.Labels)) {
+		if m := metadataOf(r.request, o); m != nil && s.Matches(labels.Set(m.Labels)) {
 			return true
 		}
 	}
 	return false
 }
 
-// metadata returns the metadata of an object, or nil if there is none, as in the options of a CONNECT.
-func (r *run) metadata(of runtime.RawExtension) *metav1.ObjectMeta {
-	var o struct {
-		Metadata *metav1.ObjectMeta `json:"metadata"`
-	}
-	if len(of.Raw) == 0 || kjson.UnmarshalCaseSensitivePreserveInts(of.Raw, &o) != nil {
-		return nil
-	}
-	return o.Metadata
-}
-
-// isInSelected reports whether the request is in a namespace that the namespaceSelector of a webhook selects.
-func (r *run) isInSelected(ctx context.Context, h *hook) (bool, *metav1.Status) {
+// matchNamespace matches the namespaceSelector of a webhook with the namespace of the request.
+func (r *run) matchNamespace(ctx context.Context, h *hook) match {
 	ar := r.request
-	isNamespace := ar.Resource.Resource == "namespaces"
-	if h.namespaces.Empty() || ar.Namespace == "" && !isNamespace {
-		return true, nil
+	if h.namespaces.Empty() || ar.Namespace == "" && !isNamespace(ar) {
+		return match{matches: true}
 	}
-	if isNamespace && ar.SubResource == "" && (ar.Operation == admissionv1.Create || ar.Operation == admissionv1.Update) {
-		m := r.metadata(ar.Object)
-		return m != nil && h.namespaces.Matches(labels.Set(m.Labels)), nil
+	if isNamespace(ar) && ar.SubResource == "" && (ar.Operation == admissionv1.Create || ar.Operation == admissionv1.Update) {
+		m := metadataOf(ar, ar.Object)
+		return match{matches: m != nil && h.namespaces.Matches(labels.Set(m.Labels))}
 	}
 	if r.options.NamespaceLabels == nil {
-		r.unknown(h, false, "the labels of the namespace %s are not known", ar.Namespace)
-		return true, nil
+		return match{matches: true, unknown: []string{fmt.Sprintf("the labels of the namespace %s are not known", ar.Namespace)}}
 	}
 	found, err := r.options.NamespaceLabels(ctx, ar.Namespace)
 	if err == nil {
-		return h.namespaces.Matches(found), nil
+		return match{matches: h.namespaces.Matches(found)}
 	}
 	var is apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &is) {
 		is = apierrors.NewInternalError(err)
 	}
 	status := is.Status()
-	return false, &status
+	return match{status: &status}
 }
 
-// meetsKnown evaluates the match conditions that are known.
-func (r *run) meetsKnown(h *hook, called []*hook) bool {
+// matchKnown matches the match conditions that are known without CEL.
+func (r *run) matchKnown(h *hook, called []*hook) match {
+	out := match{matches: true}
 	for _, c := range h.MatchConditions {
 		met, known := exclusions.Evaluate(c, r.request)
 		switch {
 		case known && !met:
-			return false
+			return match{}
 		case known, c.Name == router.SomethingToDo:
 		case c.Name == router.NotCalledAlready:
-			// The earlier webhook has called the same half.
-			if slices.ContainsFunc(called, func(other *hook) bool { return other.service.Path == h.service.Path }) {
-				return false
+			if slices.ContainsFunc(called, func(earlier *hook) bool { return earlier.Service == h.Service }) {
+				return match{}
 			}
 		default:
-			r.unknown(h, false, "the match condition %s is not evaluated", c.Name)
+			out.unknown = append(out.unknown, fmt.Sprintf("the match condition %s is not evaluated", c.Name))
 		}
 	}
-	return true
+	return out
 }
 
 // unknown adds to what is not known, once for each webhook.
-func (r *run) unknown(h *hook, skipped bool, format string, args ...any) {
-	u := Unknown{&h.Webhook, skipped, fmt.Sprintf(format, args...)}
-	if !slices.Contains(r.decision.Unknown, u) {
-		r.decision.Unknown = append(r.decision.Unknown, u)
+func (r *run) unknown(h *hook, skipped bool, reasons ...string) {
+	for _, reason := range reasons {
+		if u := (Unknown{&h.Webhook, skipped, reason}); !slices.Contains(r.decision.Unknown, u) {
+			r.decision.Unknown = append(r.decision.Unknown, u)
+		}
 	}
 }
 
 // call calls a webhook, and applies its patch. A status is the answer to the request.
-func (r *run) call(ctx context.Context, h *hook, again bool) (changed bool, status *metav1.Status) {
-	if *r.request.DryRun {
-		switch h.sideEffects {
-		case admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun:
-		default:
-			return false, &webhookerrors.NewDryRunUnsupportedErr(h.Name).ErrStatus
-		}
+func (r *run) call(ctx context.Context, h *hook, again bool, unknown []string) (changed bool, status *metav1.Status) {
+	r.unknown(h, false, unknown...)
+	if *r.request.DryRun && (h.sideEffects == admissionregistrationv1.SideEffectClassSome || h.sideEffects == admissionregistrationv1.SideEffectClassUnknown) {
+		return false, &webhookerrors.NewDryRunUnsupportedErr(h.Name).ErrStatus
 	}
 	c := Call{Webhook: &h.Webhook, Again: again}
 	defer func() {
 		c.Changed = changed
 		r.decision.Calls = append(r.decision.Calls, c)
 	}()
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
-	defer cancel()
-	sent := *r.request
-	resp, err := h.service.Call(ctx, h.Phase, &sent)
+	resp, err := r.send(ctx, h)
 	if err == nil {
 		c.Response = resp
 		if !resp.Allowed {
 			return false, &webhookerrors.ToStatusErr(h.Name, resp.Result.DeepCopy()).ErrStatus
 		}
-		if changed, err = r.patch(resp.Patch); err == nil {
+		if changed, err = r.patch(h, resp.Patch); err == nil {
 			return changed, nil
 		}
 	}
@@ -270,45 +270,77 @@ func (r *run) call(ctx context.Context, h *hook, again bool) (changed bool, stat
 		return false, &apierrors.NewInternalError(err).ErrStatus
 	}
 	c.Failure = failure
+	if h.hasOther && r.options.Conditions == nil {
+		r.unknown(h, false, "the failure policy depends on a match condition that is not evaluated")
+	}
 	if h.FailurePolicy == admissionregistrationv1.Ignore {
 		return false, nil
 	}
 	return false, &apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.Name, failure)).ErrStatus
 }
 
-// patch applies a patch to the object. It reports whether the object changed.
-func (r *run) patch(patch []byte) (bool, error) {
+// send sends the request to the service of a webhook.
+func (r *run) send(ctx context.Context, h *hook) (*admissionv1.AdmissionResponse, error) {
+	if *r.request.DryRun && h.sideEffects == "" {
+		return nil, &router.Failure{Code: http.StatusBadRequest, Cause: "Webhook SideEffects is nil"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	sent := *r.request
+	if sent.UID == "" {
+		sent.UID = uuid.NewUUID() // Each call has its own.
+	}
+	return h.service.Call(ctx, h.Phase, &sent)
+}
+
+// patch applies the patch of a webhook to the object. It reports whether the object changed.
+func (r *run) patch(h *hook, patch []byte) (bool, error) {
 	if len(patch) == 0 {
 		return false, nil
 	}
-	if len(r.request.Object.Raw) == 0 {
-		return false, errors.New("the webhook attempted to modify the object, which is not supported for this operation")
+	operations, err := decodePatch(patch)
+	if err != nil || len(operations) == 0 {
+		return false, err
 	}
-	before := r.request.Object.Raw
-	patched, err := Apply(before, patch)
+	if len(r.request.Object.Raw) == 0 {
+		return false, fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.Name)
+	}
+	patched, err := operations.Apply(r.request.Object.Raw)
 	if err != nil {
 		return false, err
 	}
+	if r.object == nil {
+		changed := !isSame(r.request.Object.Raw, patched)
+		r.request.Object.Raw = patched
+		return changed, nil
+	}
+	before := r.object
+	if r.object, err = objects.Decode(patched, r.request.Kind); err != nil {
+		return false, err
+	}
+	changed := !apiequality.Semantic.DeepEqual(before, r.object)
 	if r.options.Default == nil {
 		r.request.Object.Raw = patched
-		return !isSame(before, patched), nil
+		return changed, nil
 	}
-	object, err := objects.Decode(patched, r.request.Kind)
-	if err != nil {
-		return false, err
-	}
-	changed := !apiequality.Semantic.DeepEqual(r.object, object)
-	r.object = object
-	return changed, r.setObject(&r.request.Object, object)
+	return changed, r.setDefaults(&r.request.Object, r.object)
 }
 
 // Apply applies a JSON patch to an object as the API server does. Its error is a *router.Failure if the patch is none.
 func Apply(object, patch []byte) ([]byte, error) {
+	operations, err := decodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	return operations.Apply(object)
+}
+
+func decodePatch(patch []byte) (jsonpatch.Patch, error) {
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
 		return nil, &router.Failure{Code: http.StatusServiceUnavailable, Cause: "received undecodable patch in webhook response: " + err.Error()}
 	}
-	return operations.Apply(object)
+	return operations, nil
 }
 
 // isSame reports whether two documents have the same values.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,17 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	"k8s.io/utils/ptr"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Webhook is one webhook of a configuration.
+// Webhook is one webhook of a configuration. It is read-only.
 type Webhook struct {
-	// Phase is router.PhaseMutate or router.PhaseValidate. Configuration is the name of the configuration, and Name that of the
-	// webhook.
-	Phase, Configuration, Name string
-	MatchConditions            []admissionregistrationv1.MatchCondition
-	FailurePolicy              admissionregistrationv1.FailurePolicyType
+	// Service is the path of the service, and Phase is router.PhaseMutate or router.PhaseValidate.
+	Service, Phase string
+	// Configuration is the name of the configuration, and Name that of the webhook.
+	Configuration, Name string
+	MatchConditions     []admissionregistrationv1.MatchCondition
+	FailurePolicy       admissionregistrationv1.FailurePolicyType
 }
 
 // hook is a webhook with what the API server does with it.
@@ -37,6 +40,8 @@ type hook struct {
 	timeout            time.Duration
 	// isReinvoked says that the API server calls the webhook again after a later change of the object.
 	isReinvoked bool
+	// hasOther says that a later webhook calls the same half for requests for which this one is not called.
+	hasOther bool
 }
 
 func mutatingHooks(s router.AdmissionService) ([]*hook, error) {
@@ -51,7 +56,7 @@ func mutatingHooks(s router.AdmissionService) ([]*hook, error) {
 		}
 		out = append(out, h)
 	}
-	return out, nil
+	return others(out), nil
 }
 
 func validatingHooks(s router.AdmissionService) ([]*hook, error) {
@@ -69,7 +74,7 @@ func validatingHooks(s router.AdmissionService) ([]*hook, error) {
 		}
 		out = append(out, h)
 	}
-	return out, nil
+	return others(out), nil
 }
 
 // defaultTimeout is the API server's for a webhook without timeoutSeconds.
@@ -79,14 +84,17 @@ const defaultTimeout = 10 * time.Second
 func newHook(s router.AdmissionService, phase, configuration string, w *admissionregistrationv1.MutatingWebhook) (*hook, error) {
 	h := &hook{
 		Webhook: Webhook{
-			Phase: phase, Configuration: configuration, Name: w.Name, MatchConditions: w.MatchConditions,
-			FailurePolicy: or(w.FailurePolicy, admissionregistrationv1.Fail),
+			Service: s.Path, Phase: phase, Configuration: configuration, Name: w.Name, MatchConditions: w.MatchConditions,
+			FailurePolicy: ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail),
 		},
-		service: s, rules: w.Rules, matchPolicy: or(w.MatchPolicy, admissionregistrationv1.Equivalent), sideEffects: or(w.SideEffects, ""),
-		timeout: defaultTimeout, isReinvoked: or(w.ReinvocationPolicy, "") == admissionregistrationv1.IfNeededReinvocationPolicy,
+		service: s, rules: w.Rules, matchPolicy: ptr.Deref(w.MatchPolicy, admissionregistrationv1.Equivalent), sideEffects: ptr.Deref(w.SideEffects, ""),
+		timeout: defaultTimeout, isReinvoked: ptr.Deref(w.ReinvocationPolicy, "") == admissionregistrationv1.IfNeededReinvocationPolicy,
 	}
-	if w.TimeoutSeconds != nil {
-		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
+	if seconds := w.TimeoutSeconds; seconds != nil {
+		if *seconds < 1 || *seconds > 30 {
+			return nil, fmt.Errorf("the timeoutSeconds of the webhook %s: %d is not between 1 and 30", w.Name, *seconds)
+		}
+		h.timeout = time.Duration(*seconds) * time.Second
 	}
 	for _, s := range []struct {
 		name string
@@ -104,11 +112,17 @@ func newHook(s router.AdmissionService, phase, configuration string, w *admissio
 	return h, nil
 }
 
-func or[T any](value *T, otherwise T) T {
-	if value == nil {
-		return otherwise
+// others sets hasOther of the webhooks of a configuration.
+func others(hooks []*hook) []*hook {
+	for i, h := range hooks {
+		h.hasOther = slices.ContainsFunc(hooks[i+1:], (*hook).isOther)
 	}
-	return *value
+	return hooks
+}
+
+// isOther reports whether the webhook is not called for requests for which an earlier one has called the same half.
+func (h *hook) isOther() bool {
+	return slices.ContainsFunc(h.MatchConditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.NotCalledAlready })
 }
 
 func byConfiguration(a, b *hook) int { return strings.Compare(a.Configuration, b.Configuration) }
@@ -127,7 +141,9 @@ func (h *hook) addresses(ar *admissionv1.AdmissionRequest) (matches bool, other 
 		for _, group := range equivalentGroups(resource) {
 			for _, version := range r.APIVersions {
 				equivalent := resource
-				equivalent.Group, equivalent.Version = group, version
+				if equivalent.Group = group; version != "*" {
+					equivalent.Version = version
+				}
 				if equivalent != resource && h.matchesAs(ar, equivalent) {
 					return true, equivalent
 				}
