@@ -62,6 +62,9 @@ func quote(name string) string { return fmt.Sprintf("'%s'", name) }
 
 // unquote returns the names of namespaces in CEL literals.
 func unquote(literals []string) ([]string, bool) {
+	if slices.Equal(literals, []string{""}) {
+		return nil, true // An empty list.
+	}
 	names := make([]string, len(literals))
 	for i, l := range literals {
 		names[i] = strings.Trim(l, "'")

@@ -13,7 +13,7 @@ func TestEvaluateOnlyItsOwn(t *testing.T) {
 	ar := &admissionv1.AdmissionRequest{Namespace: "kube-system"}
 	for expression, want := range map[string]bool{
 		Namespaces([]string{"kube-system", "a"}).Expression:                                                     true,
-		Namespaces(nil).Expression:                                                                              false,
+		Namespaces(nil).Expression:                                                                              true,
 		AllBut("'kube-system'"):                                                                                 true,
 		`!(has(request.namespace) && request.namespace in ["kube-system"])`:                                     false,
 		`!(has(request.namespace) && request.namespace in ['a','kube-system'])`:                                 false,

@@ -73,8 +73,8 @@ func New(services []router.AdmissionService, o Options) (*Dispatcher, error) {
 }
 
 // Dispatch decides a request, which must have an operation, a kind, a resource, the objects of its operation as JSON, and the
-// namespace, unless the object has one. It may be for a subresource, such as the UPDATE of a pods/status or the CONNECT to a
-// pods/exec, and a dry run. An error says that the API server refuses the request before admission, such as an object that does not
+// name and the namespace, which the CREATE of an object may leave out if the object has them. It may be for a subresource, such as the
+// UPDATE of a pods/status or the CONNECT to a pods/exec, and a dry run. An error says that the API server refuses the request before admission, such as an object that does not
 // decode, or that the context ended.
 func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Decision, error) {
 	if err := check(ar); err != nil {
@@ -164,8 +164,7 @@ func complete(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	if resource := ar.Resource; out.RequestResource == nil {
 		out.RequestResource, out.RequestSubResource = &resource, ar.SubResource
 	}
-	if ar.SubResource == "" && (ar.Name == "" || ar.Namespace == "") {
-		metadata := cmp.Or(metadataOf(&out, out.Object), metadataOf(&out, out.OldObject), &metav1.ObjectMeta{})
+	if metadata := metadataOf(&out, out.Object); ar.Operation == admissionv1.Create && ar.SubResource == "" && metadata != nil {
 		out.Name, out.Namespace = cmp.Or(ar.Name, metadata.Name), cmp.Or(ar.Namespace, metadata.Namespace)
 		if isNamespace(ar) {
 			out.Namespace = out.Name
