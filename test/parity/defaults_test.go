@@ -1,60 +1,133 @@
 package parity_test
 
 import (
+	"maps"
 	"math/rand"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	corev1defaults "k8s.io/kubernetes/pkg/apis/core/v1"
 	"sigs.k8s.io/randfill"
 
-	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/defaults"
+	"github.com/postern-dev/postern/internal/seed"
 )
 
-// TestPodDefaults compares our defaults of volumes and variables with those of kube-apiserver, for random pods.
-func TestPodDefaults(t *testing.T) {
-	codecs := serializer.NewCodecFactory(legacyscheme.Scheme)
-	// Fields may be absent, so that they get a default.
-	random := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, quantities), rand.NewSource(1), codecs).NilChance(0.3).NumElements(0, 3)
-	sources := reflect.TypeFor[corev1.VolumeSource]().NumField()
-	for i := range 100 * sources {
-		var v corev1.Volume
-		var e corev1.EnvVar
-		random.Fill(&v)
-		random.Fill(&e)
-		// The plugins ignore the default of this field.
-		if v.Image != nil {
-			v.Image.PullPolicy = corev1.PullAlways
-		}
-		// A volume has one source, or none at the end.
-		source := reflect.ValueOf(v.VolumeSource).Field(i % sources)
-		v.VolumeSource = corev1.VolumeSource{}
-		if i < 99*sources {
-			reflect.ValueOf(&v.VolumeSource).Elem().Field(i % sources).Set(source)
-		}
-		want := corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{*v.DeepCopy()}, Containers: []corev1.Container{{Env: []corev1.EnvVar{*e.DeepCopy()}}}}}
-		corev1defaults.SetObjectDefaults_Pod(&want)
-		podspec.SetVolumeDefaults(&v)
-		podspec.SetEnvDefaults(&e)
-		if diff := cmp.Diff(want.Spec.Volumes[0], v); diff != "" {
-			t.Fatalf("The volumes differ (- kube-apiserver, + ours):\n%s", diff)
-		}
-		if diff := cmp.Diff(want.Spec.Containers[0].Env[0], e); diff != "" {
-			t.Fatalf("The variables differ (- kube-apiserver, + ours):\n%s", diff)
-		}
+// notDefaulted returns the versions without our defaults, although kube-apiserver has some. It does not serve them by default.
+func notDefaulted() []string {
+	return []string{
+		"admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1", "apps/v1beta1", "apps/v1beta2", "batch/v1beta1",
+		"certificates.k8s.io/v1beta1", "discovery.k8s.io/v1beta1", "extensions/v1beta1", "flowcontrol.apiserver.k8s.io/v1beta1",
+		"flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3", "networking.k8s.io/v1beta1",
+		"rbac.authorization.k8s.io/v1alpha1", "rbac.authorization.k8s.io/v1beta1", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1",
+		"resource.k8s.io/v1beta2", "scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1beta1", "storage.k8s.io/v1beta1",
 	}
 }
 
-// quantities returns how random quantities are made.
-func quantities(serializer.CodecFactory) []any {
-	return []any{func(q *resource.Quantity, c randfill.Continue) {
-		*q = *resource.NewScaledQuantity(c.Int63n(1_000_000), resource.Micro)
-	}}
+// TestDefaults compares our defaults with those of kube-apiserver, for random objects of all kinds.
+func TestDefaults(t *testing.T) {
+	// The time is a default, too. It stands still here.
+	synctest.Test(t, func(t *testing.T) {
+		// Fields may be absent, so that they get a default.
+		codecs := serializer.NewCodecFactory(legacyscheme.Scheme)
+		random := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, defaulted), rand.NewSource(seed.First(t)), codecs).NilChance(0.3).NumElements(0, 3)
+		types := legacyscheme.Scheme.AllKnownTypes()
+		kinds := slices.SortedFunc(maps.Keys(types), func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+		equal, different := 0, map[string]bool{}
+		for _, kind := range kinds {
+			if !strings.HasPrefix(types[kind].PkgPath(), "k8s.io/api/") {
+				continue
+			}
+			known, diff := differenceOfDefaults(t, random, types[kind])
+			version := kind.GroupVersion().String()
+			switch {
+			case diff == "" && known:
+				equal++
+			case diff != "" && (known || !slices.Contains(notDefaulted(), version)):
+				t.Errorf("%s: The defaults differ (- kube-apiserver, + ours):\n%s", kind, diff)
+			case diff != "":
+				different[version] = true
+			}
+		}
+		for _, version := range notDefaulted() {
+			if !different[version] {
+				t.Errorf("%s: kube-apiserver has no defaults, so it is no exception", version)
+			}
+		}
+		t.Logf("The defaults of %d kinds are equal", equal)
+		if equal < 100 {
+			t.Errorf("Got equal defaults for %d kinds, want most", equal)
+		}
+	})
+}
+
+// differenceOfDefaults returns whether our defaults include those of a type, and the first difference from kube-apiserver's. The
+// first object is empty.
+func differenceOfDefaults(t *testing.T, random *randfill.Filler, typ reflect.Type) (known bool, diff string) {
+	t.Helper()
+	rounds := 200
+	if strings.HasSuffix(typ.Name(), "List") {
+		rounds = 3 // its items have been compared
+	}
+	ours := reflect.New(typ).Interface().(runtime.Object)
+	for range rounds {
+		theirs := ours.DeepCopyObject()
+		legacyscheme.Scheme.Default(theirs)
+		known = defaults.Set(ours)
+		if !reflect.DeepEqual(theirs, ours) {
+			if diff := cmp.Diff(theirs, ours); diff != "" {
+				return known, diff
+			}
+		}
+		ours = reflect.New(typ).Interface().(runtime.Object)
+		random.Fill(ours)
+	}
+	return known, ""
+}
+
+// defaulted returns how random values are made of what defaults depend on.
+func defaulted(serializer.CodecFactory) []any {
+	return []any{
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewScaledQuantity(c.Int63n(1_000_000), resource.Micro)
+		},
+		func(v *corev1.VolumeSource, c randfill.Continue) {
+			// A volume has one source or none.
+			if fields := reflect.ValueOf(v).Elem(); c.Intn(10) > 0 {
+				c.Fill(fields.Field(c.Intn(fields.NumField())).Addr().Interface())
+			}
+		},
+		among("", "", "a", "a", "User", "Group", "ServiceAccount", "app", "app:latest", "app:1", "registry.example.com:5000/app", "App:latest",
+			"app@sha256:"+strings.Repeat("a", 64), "app:latest@sha256:"+strings.Repeat("a", 64), "app:1@sha256:"+strings.Repeat("a", 64)),
+		among[int32](-1, 0, 0, 1, 80),
+		among[int64](-1, 0, 0, 1, 80),
+		among(intstr.FromInt32(0), intstr.FromInt32(80), intstr.FromString(""), intstr.FromString("http")),
+		among("", appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType),
+		among("", appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType),
+		among("", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType),
+		among("", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP),
+		among("", corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName),
+		among(corev1.LimitTypeContainer, corev1.LimitTypePod),
+		among("", resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll),
+		among(flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited),
+	}
+}
+
+func among[T any](values ...T) any {
+	return func(v *T, c randfill.Continue) { *v = values[c.Intn(len(values))] }
 }

@@ -3,7 +3,7 @@ package podpreset
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/postern-dev/postern/internal/kinds/podspec"
+	"github.com/postern-dev/postern/internal/defaults"
 	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
@@ -12,8 +12,8 @@ func envItems() items[corev1.EnvVar] {
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.EnvVar { return s.Env },
 		keys: func(e *corev1.EnvVar) [2]key { return [2]key{{"env", e.Name}} },
 		align: func(found, item *corev1.EnvVar) {
-			podspec.SetEnvDefaults(found)
-			podspec.SetEnvDefaults(item)
+			defaults.Set(found)
+			defaults.Set(item)
 		},
 	}
 }
@@ -49,9 +49,9 @@ func volumeItems() items[corev1.Volume] {
 		of:   func(s *settingsv1alpha1.PodPresetSpec) []corev1.Volume { return s.Volumes },
 		keys: func(v *corev1.Volume) [2]key { return [2]key{{"volume", v.Name}} },
 		align: func(found, item *corev1.Volume) {
-			podspec.SetVolumeDefaults(found)
-			podspec.SetVolumeDefaults(item)
 			alignPullPolicy(found.Image, item.Image)
+			defaults.Set(found)
+			defaults.Set(item)
 		},
 		loose: true,
 	}
