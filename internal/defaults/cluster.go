@@ -10,15 +10,18 @@ import (
 )
 
 func clusterRules(r rules) {
-	on(r, func(c *corev1.ConfigMap) {
-		if c.Data == nil {
-			c.Data = map[string]string{}
+	on(r, setSecret)
+	on(r, setNamespace)
+	on(r, func(s *corev1.NodeSpec) {
+		if len(s.PodCIDRs) > 0 {
+			fill(&s.PodCIDR, s.PodCIDRs[0])
+		}
+		if s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR) {
+			s.PodCIDRs = []string{s.PodCIDR}
 		}
 	})
-	on(r, func(s *corev1.Secret) { fill(&s.Type, corev1.SecretTypeOpaque) })
-	on(r, setNamespace)
 	on(r, func(s *corev1.NodeStatus) {
-		if s.Allocatable == nil && s.Capacity != nil {
+		if s.Allocatable == nil {
 			inherit(&s.Allocatable, s.Capacity)
 		}
 	})
@@ -39,13 +42,18 @@ func clusterRules(r rules) {
 	})
 }
 
+func setSecret(s *corev1.Secret) {
+	fill(&s.Type, corev1.SecretTypeOpaque)
+	for key, value := range s.StringData {
+		put(&s.Data, key, []byte(value))
+	}
+	s.StringData = nil
+}
+
 func setNamespace(n *corev1.Namespace) {
 	// With generateName, the API server sets the label later, when it has made the name.
 	if n.Name != "" {
-		if n.Labels == nil {
-			n.Labels = map[string]string{}
-		}
-		n.Labels[corev1.LabelMetadataName] = n.Name
+		put(&n.Labels, corev1.LabelMetadataName, n.Name)
 	}
 	fill(&n.Status.Phase, corev1.NamespaceActive)
 }

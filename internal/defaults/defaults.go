@@ -1,7 +1,8 @@
-// Package defaults sets the defaults that kube-apiserver sets in an object before admission. Where a default depends on a
-// feature gate, the package does as Kubernetes 1.37 with its default gates.
+// Package defaults sets what kube-apiserver sets in an object before admission: the defaults, and what is set by the
+// conversion to its internal types, such as the data of a Secret from stringData. Where a default depends on a feature gate,
+// the package does as Kubernetes 1.37 with its default gates.
 //
-// Upstream: pkg/apis/*/v*/defaults.go and zz_generated.defaults.go.
+// Upstream: pkg/apis/*/v*/defaults.go, zz_generated.defaults.go and conversion.go.
 package defaults
 
 import (
@@ -16,8 +17,6 @@ import (
 // Set sets the defaults of an object that is typed as in k8s.io/api, or of a part of one, such as a *corev1.Volume. It returns
 // whether it knows the defaults of the version. It knows all stable versions: an API server serves no others by default.
 // Other objects stay as they are.
-//
-// The defaults of the conversion to kube-apiserver's own types are not set, such as the data of a Secret with stringData.
 func Set(obj any) bool {
 	v := reflect.ValueOf(obj)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -93,16 +92,21 @@ func fill[T comparable](field *T, value T) {
 	}
 }
 
-// inherit adds the resources that a list lacks. The list is not nil afterwards.
+// inherit adds the resources that a list lacks.
 func inherit(list *corev1.ResourceList, from corev1.ResourceList) {
-	if *list == nil {
-		*list = corev1.ResourceList{}
-	}
 	for name, quantity := range from {
 		if _, has := (*list)[name]; !has {
-			(*list)[name] = quantity.DeepCopy()
+			put(list, name, quantity.DeepCopy())
 		}
 	}
+}
+
+// put sets a key of a map that may be nil.
+func put[M ~map[K]V, K comparable, V any](m *M, key K, value V) {
+	if *m == nil {
+		*m = M{}
+	}
+	(*m)[key] = value
 }
 
 // round rounds quantities up to thousandths.

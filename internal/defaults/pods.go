@@ -38,9 +38,7 @@ func setPod(p *corev1.Pod) {
 	}
 	set(&s.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	for c := range podspec.EachContainer(s, podspec.InitContainers, podspec.Containers) {
-		if c.Resources.Limits != nil {
-			inherit(&c.Resources.Requests, c.Resources.Limits)
-		}
+		inherit(&c.Resources.Requests, c.Resources.Limits)
 		for i := range c.Ports {
 			if port := &c.Ports[i]; s.HostNetwork {
 				fill(&port.HostPort, port.ContainerPort)

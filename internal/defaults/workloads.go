@@ -9,6 +9,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -32,13 +33,19 @@ func workloadRules(r rules) {
 		set(&s.SuccessfulJobsHistoryLimit, 3)
 		set(&s.FailedJobsHistoryLimit, 1)
 	})
-	on(r, func(s *autoscalingv1.HorizontalPodAutoscalerSpec) { set(&s.MinReplicas, 1) })
+	on(r, func(a *autoscalingv1.HorizontalPodAutoscaler) {
+		set(&a.Spec.MinReplicas, 1)
+		// This version has the metrics of v2 in an annotation.
+		if _, has := a.Annotations["autoscaling.alpha.kubernetes.io/metrics"]; !has {
+			set(&a.Spec.TargetCPUUtilizationPercentage, 80)
+		}
+	})
 	on(r, setAutoscaler)
 }
 
 // inheritLabels copies labels to an object without any.
 func inheritLabels(labels *map[string]string, from map[string]string) {
-	if len(*labels) == 0 && from != nil {
+	if len(*labels) == 0 {
 		*labels = maps.Clone(from)
 	}
 }
@@ -55,7 +62,11 @@ func setDeployment(s *appsv1.DeploymentSpec) {
 	}
 }
 
-func setDaemonSet(s *appsv1.DaemonSetSpec) {
+func setDaemonSet(d *appsv1.DaemonSet) {
+	if _, has := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !has {
+		put(&d.Annotations, appsv1.DeprecatedTemplateGeneration, "0")
+	}
+	s := &d.Spec
 	set(&s.RevisionHistoryLimit, 10)
 	fill(&s.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
 	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
@@ -80,6 +91,9 @@ func setStatefulSet(s *appsv1.StatefulSetSpec) {
 	if update := s.UpdateStrategy.RollingUpdate; update != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		set(&update.Partition, 0)
 		set(&update.MaxUnavailable, intstr.FromInt32(1))
+	}
+	for i := range s.VolumeClaimTemplates {
+		s.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 	}
 }
 

@@ -10,11 +10,14 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,7 +42,8 @@ func notDefaulted() []string {
 	}
 }
 
-// TestDefaults compares our defaults with those of kube-apiserver, for random objects of all kinds.
+// TestDefaults compares our defaults with those of kube-apiserver, for random objects of all kinds. As the API server does
+// before it calls a webhook, the test also converts the objects to the internal version and back.
 func TestDefaults(t *testing.T) {
 	// The time is a default, too. It stands still here.
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +57,7 @@ func TestDefaults(t *testing.T) {
 			if !strings.HasPrefix(types[kind].PkgPath(), "k8s.io/api/") {
 				continue
 			}
-			known, diff := differenceOfDefaults(t, random, types[kind])
+			known, diff := differenceOfDefaults(t, random, kind, types[kind])
 			version := kind.GroupVersion().String()
 			switch {
 			case diff == "" && known:
@@ -78,7 +82,7 @@ func TestDefaults(t *testing.T) {
 
 // differenceOfDefaults returns whether our defaults include those of a type, and the first difference from kube-apiserver's. The
 // first object is empty.
-func differenceOfDefaults(t *testing.T, random *randfill.Filler, typ reflect.Type) (known bool, diff string) {
+func differenceOfDefaults(t *testing.T, random *randfill.Filler, kind schema.GroupVersionKind, typ reflect.Type) (known bool, diff string) {
 	t.Helper()
 	rounds := 200
 	if strings.HasSuffix(typ.Name(), "List") {
@@ -86,11 +90,19 @@ func differenceOfDefaults(t *testing.T, random *randfill.Filler, typ reflect.Typ
 	}
 	ours := reflect.New(typ).Interface().(runtime.Object)
 	for range rounds {
+		ours.GetObjectKind().SetGroupVersionKind(kind)
 		theirs := ours.DeepCopyObject()
 		legacyscheme.Scheme.Default(theirs)
+		for _, version := range []string{runtime.APIVersionInternal, kind.Version} {
+			var err error
+			if theirs, err = legacyscheme.Scheme.ConvertToVersion(theirs, schema.GroupVersion{Group: kind.Group, Version: version}); err != nil {
+				t.Fatalf("%s: Converting it to the version %s: %v", kind, version, err)
+			}
+		}
 		known = defaults.Set(ours)
-		if !reflect.DeepEqual(theirs, ours) {
-			if diff := cmp.Diff(theirs, ours); diff != "" {
+		if !apiequality.Semantic.DeepEqual(theirs, ours) {
+			// In JSON, an empty list or map is as absent as nil.
+			if diff := cmp.Diff(theirs, ours, cmpopts.EquateEmpty()); diff != "" {
 				return known, diff
 			}
 		}
@@ -112,6 +124,8 @@ func defaulted(serializer.CodecFactory) []any {
 				c.Fill(fields.Field(c.Intn(fields.NumField())).Addr().Interface())
 			}
 		},
+		// The conversion to this version encodes some of the status in annotations.
+		func(*autoscalingv1.HorizontalPodAutoscalerStatus, randfill.Continue) {},
 		among("", "", "a", "a", "User", "Group", "ServiceAccount", "app", "app:latest", "app:1", "registry.example.com:5000/app", "App:latest",
 			"app@sha256:"+strings.Repeat("a", 64), "app:latest@sha256:"+strings.Repeat("a", 64), "app:1@sha256:"+strings.Repeat("a", 64)),
 		among[int32](-1, 0, 0, 1, 80),
