@@ -25,6 +25,16 @@ func workloadRules(r rules) {
 	on(r, setDeployment)
 	on(r, setDaemonSet)
 	on(r, setStatefulSet)
+	// These are what the conversion sets, also in an update of another type.
+	on(r, func(u *appsv1.RollingUpdateDeployment) {
+		set(&u.MaxUnavailable, intstr.FromInt32(0))
+		set(&u.MaxSurge, intstr.FromInt32(0))
+	})
+	on(r, func(u *appsv1.RollingUpdateDaemonSet) {
+		set(&u.MaxUnavailable, intstr.FromInt32(0))
+		set(&u.MaxSurge, intstr.FromInt32(0))
+	})
+	on(r, func(u *appsv1.RollingUpdateStatefulSetStrategy) { set(&u.Partition, 0) })
 	on(r, setJob)
 	on(r, func(p *batchv1.PodFailurePolicyOnPodConditionsPattern) { fill(&p.Status, corev1.ConditionTrue) })
 	on(r, func(s *batchv1.CronJobSpec) {
@@ -72,7 +82,6 @@ func setDaemonSet(d *appsv1.DaemonSet) {
 	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
 		set(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
 		set(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		set(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
 }
 
@@ -89,7 +98,6 @@ func setStatefulSet(s *appsv1.StatefulSetSpec) {
 	}
 	// With an explicit type, an absent rollingUpdate stays absent.
 	if update := s.UpdateStrategy.RollingUpdate; update != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
-		set(&update.Partition, 0)
 		set(&update.MaxUnavailable, intstr.FromInt32(1))
 	}
 	for i := range s.VolumeClaimTemplates {

@@ -2,7 +2,8 @@ package parity_test
 
 import (
 	"maps"
-	"math/rand"
+	mathrand "math/rand"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -47,17 +48,17 @@ func notDefaulted() []string {
 func TestDefaults(t *testing.T) {
 	// The time is a default, too. It stands still here.
 	synctest.Test(t, func(t *testing.T) {
-		// Fields may be absent, so that they get a default.
 		codecs := serializer.NewCodecFactory(legacyscheme.Scheme)
-		random := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, defaulted), rand.NewSource(seed.First(t)), codecs).NilChance(0.3).NumElements(0, 3)
+		random := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, defaulted), mathrand.NewSource(seed.First(t)), codecs).NilChance(0.3).NumElements(0, 3)
 		types := legacyscheme.Scheme.AllKnownTypes()
 		kinds := slices.SortedFunc(maps.Keys(types), func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+		chance := seed.Chance(t)
 		equal, different := 0, map[string]bool{}
 		for _, kind := range kinds {
 			if !strings.HasPrefix(types[kind].PkgPath(), "k8s.io/api/") {
 				continue
 			}
-			known, diff := differenceOfDefaults(t, random, kind, types[kind])
+			known, diff := differenceOfDefaults(t, random, chance, kind, types[kind])
 			version := kind.GroupVersion().String()
 			switch {
 			case diff == "" && known:
@@ -82,7 +83,7 @@ func TestDefaults(t *testing.T) {
 
 // differenceOfDefaults returns whether our defaults include those of a type, and the first difference from kube-apiserver's. The
 // first object is empty.
-func differenceOfDefaults(t *testing.T, random *randfill.Filler, kind schema.GroupVersionKind, typ reflect.Type) (known bool, diff string) {
+func differenceOfDefaults(t *testing.T, random *randfill.Filler, chance *rand.Rand, kind schema.GroupVersionKind, typ reflect.Type) (known bool, diff string) {
 	t.Helper()
 	rounds := 200
 	if strings.HasSuffix(typ.Name(), "List") {
@@ -93,13 +94,9 @@ func differenceOfDefaults(t *testing.T, random *randfill.Filler, kind schema.Gro
 		ours.GetObjectKind().SetGroupVersionKind(kind)
 		theirs := ours.DeepCopyObject()
 		legacyscheme.Scheme.Default(theirs)
-		for _, version := range []string{runtime.APIVersionInternal, kind.Version} {
-			var err error
-			if theirs, err = legacyscheme.Scheme.ConvertToVersion(theirs, schema.GroupVersion{Group: kind.Group, Version: version}); err != nil {
-				t.Fatalf("%s: Converting it to the version %s: %v", kind, version, err)
-			}
+		if known = defaults.Set(ours); known {
+			theirs = convert(t, convert(t, theirs, kind.Group, runtime.APIVersionInternal), kind.Group, kind.Version)
 		}
-		known = defaults.Set(ours)
 		if !apiequality.Semantic.DeepEqual(theirs, ours) {
 			// In JSON, an empty list or map is as absent as nil.
 			if diff := cmp.Diff(theirs, ours, cmpopts.EquateEmpty()); diff != "" {
@@ -108,8 +105,45 @@ func differenceOfDefaults(t *testing.T, random *randfill.Filler, kind schema.Gro
 		}
 		ours = reflect.New(typ).Interface().(runtime.Object)
 		random.Fill(ours)
+		omit(reflect.ValueOf(ours), chance)
 	}
 	return known, ""
+}
+
+func convert(t *testing.T, object runtime.Object, group, version string) runtime.Object {
+	t.Helper()
+	out, err := legacyscheme.Scheme.ConvertToVersion(object, schema.GroupVersion{Group: group, Version: version})
+	if err != nil {
+		t.Fatalf("Converting a %T to the version %s: %v", object, version, err)
+	}
+	return out
+}
+
+// omit removes a part of the fields of an object, so that they get a default. randfill sets all fields for whose type it has a
+// func.
+func omit(v reflect.Value, chance *rand.Rand) {
+	empty := v.CanSet() && chance.IntN(10) < 3
+	switch v.Kind() {
+	case reflect.String, reflect.Map:
+		if empty {
+			v.SetZero()
+		}
+	case reflect.Pointer:
+		if empty {
+			v.SetZero()
+		} else if !v.IsNil() {
+			omit(v.Elem(), chance)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			omit(v.Index(i), chance)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			omit(v.Field(i), chance)
+		}
+	default: // Zero is likely enough.
+	}
 }
 
 // defaulted returns how random values are made of what defaults depend on.
