@@ -6,6 +6,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -74,9 +75,10 @@ func (d *Decision) AuditAnnotations() map[string]string {
 			continue
 		}
 		for key, value := range c.Response.AuditAnnotations {
-			// The API server keeps the first value of a key.
-			if _, ok := out[c.Webhook.Name+"/"+key]; !ok {
-				out[c.Webhook.Name+"/"+key] = value
+			name := c.Webhook.Name + "/" + key
+			// The API server keeps the first value of a key, and drops a key that is no qualified name.
+			if _, ok := out[name]; !ok && len(validation.IsQualifiedName(name)) == 0 {
+				out[name] = value
 			}
 		}
 	}

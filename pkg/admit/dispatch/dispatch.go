@@ -27,9 +27,10 @@ import (
 // Options are what a Dispatcher needs to know of the API server. The zero value is that of an API server without defaults. Services
 // have state of their own, such as the objects in admit.Deps. The funcs are called from the goroutines that call Dispatch.
 type Options struct {
-	// Default sets the defaults of an object as the API server does before admission and after each patch. The object has its
-	// type of k8s.io/api, which drops unknown fields, or is unstructured. Nil sets none, and objects keep all fields of the request.
-	Default func(runtime.Object)
+	// Defaults is true for objects that no API server has decoded, such as those of manifests. A Dispatcher then sets the defaults of
+	// kube-apiserver 1.37 before the first webhook and after each patch, and drops unknown fields, in all objects with a type of
+	// k8s.io/api in a stable version. Without Defaults, it changes an object only by the patches.
+	Defaults bool
 	// Conditions reports whether all match conditions of a webhook are true for a request. Its error is that of a condition
 	// that cannot be evaluated. Nil evaluates what registration.Deployment excludes, and no other CEL, because that is as large
 	// as all of Postern. Webhooks of families are then called although they may have nothing to do. For other conditions, see
@@ -187,13 +188,17 @@ func isNamespace(ar *admissionv1.AdmissionRequest) bool {
 	return ar.Resource.Group == "" && ar.Resource.Resource == "namespaces"
 }
 
-// metadataOf returns the metadata of an object of a request, or nil if there is none, as in the options of a CONNECT.
+// metadataOf returns the metadata of an object of a request, or nil if there is none, as in the options of a CONNECT. The API server
+// reads the metadata of a custom object field by field, so a label that is no text leaves the object without labels.
 func metadataOf(ar *admissionv1.AdmissionRequest, object runtime.RawExtension) *metav1.ObjectMeta {
 	var o struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
-	if len(object.Raw) == 0 || ar.Operation == admissionv1.Connect || kjson.UnmarshalCaseSensitivePreserveInts(object.Raw, &o) != nil {
+	if len(object.Raw) == 0 || ar.Operation == admissionv1.Connect {
 		return nil
+	}
+	if kjson.UnmarshalCaseSensitivePreserveInts(object.Raw, &o) != nil {
+		return &metav1.ObjectMeta{}
 	}
 	return &o.Metadata
 }

@@ -273,7 +273,7 @@ func TestDispatch(t *testing.T) {
 		}}, nil)}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(`{"spec": {}}`) }), calls: "m:a"},
 		"a patch that is empty, of what is deleted": {services: []router.AdmissionService{service("a", &half{answer: patches("[ ]")}, nil)}, request: pod(deleted), calls: "m:a"},
 		"a patch of the form only":                  {services: []router.AdmissionService{service("a", &half{admits, reinvoked}, nil), service("b", &half{answer: patches(`[{"op": "add", "path": "/metadata/annotations", "value": {}}]`)}, nil)}, calls: "m:a m:b"},
-		"a patch to another type":                   {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "add", "path": "/spec", "value": 1}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: decoding a v1 Pod: json: cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"},
+		"a patch to another type":                   {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "add", "path": "/spec", "value": 1}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: json: cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"},
 		"a failure by one of two failure policies": {
 			services: []router.AdmissionService{twoPolicies(answers(500, "broken"))}, calls: "m:two?",
 			denied:  `500 Internal error occurred: failed calling webhook "two.example.com": broken`,
@@ -395,11 +395,7 @@ func TestObject(t *testing.T) {
 	}
 	s := service("a", &half{answer: sees(patches(`[{"op": "replace", "path": "/spec", "value": {"containers": [{"name": "a"}]}}]`))}, &half{answer: sees(admits)})
 	d, err := dispatch.New([]router.AdmissionService{s}, dispatch.Options{
-		Default: func(o runtime.Object) {
-			if p, ok := o.(*corev1.Pod); ok && p.Spec.RestartPolicy == "" {
-				p.Spec.RestartPolicy = corev1.RestartPolicyAlways
-			}
-		},
+		Defaults:     true,
 		GenerateName: func(base string) string { return base + "x" },
 	})
 	if err != nil {
@@ -464,7 +460,7 @@ func TestSaid(t *testing.T) {
 
 // TestNoRequest checks the errors for requests that no API server sends, and for a context that ended.
 func TestNoRequest(t *testing.T) {
-	d, err := dispatch.New(nil, dispatch.Options{Default: func(runtime.Object) {}})
+	d, err := dispatch.New(nil, dispatch.Options{Defaults: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +23,7 @@ import (
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/postern-dev/postern/internal/defaults"
 	"github.com/postern-dev/postern/internal/exclusions"
 	"github.com/postern-dev/postern/internal/objects"
 	"github.com/postern-dev/postern/pkg/router"
@@ -41,7 +44,7 @@ type run struct {
 func (d *Dispatcher) newRun(ar *admissionv1.AdmissionRequest) (*run, error) {
 	r := &run{Dispatcher: d, request: complete(ar), decision: &Decision{}}
 	object, err := objects.Decode(r.request.Object.Raw, ar.Kind)
-	if d.options.Default == nil {
+	if !d.options.Defaults {
 		r.object = object
 		return r, nil
 	}
@@ -64,7 +67,9 @@ func (r *run) setDefaults(of *runtime.RawExtension, object runtime.Object) error
 	if object.GetObjectKind().GroupVersionKind().Empty() {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(r.request.Kind))
 	}
-	r.options.Default(object)
+	if !defaults.Set(object) {
+		return nil
+	}
 	var err error
 	of.Raw, err = json.Marshal(object)
 	return err
@@ -161,12 +166,16 @@ func (r *run) match(ctx context.Context, h *hook, called []*hook) match {
 			return match{}
 		}
 	}
-	if selected := r.matchNamespace(ctx, h); !selected.matches || selected.status != nil {
-		return selected
-	} else if out.unknown = append(out.unknown, selected.unknown...); !other.Empty() {
+	selected := r.matchNamespace(ctx, h)
+	// The API server may not serve the other version, and then it does not look for the namespace.
+	if !other.Empty() && (selected.matches || selected.status != nil) {
 		r.unknown(h, true, fmt.Sprintf("only an API server converts %s to %s", schema.GroupVersionResource(r.request.Resource).GroupVersion(), other.GroupVersion()))
 		return match{}
 	}
+	if !selected.matches {
+		return selected
+	}
+	out.unknown = append(out.unknown, selected.unknown...)
 	if r.options.Conditions == nil || len(h.MatchConditions) == 0 {
 		return out
 	}
@@ -316,11 +325,14 @@ func (r *run) patch(h *hook, patch []byte) (bool, error) {
 	}
 	before := r.object
 	if r.object, err = objects.Decode(patched, r.request.Kind); err != nil {
-		return false, err
+		return false, cmp.Or(errors.Unwrap(err), err) // The answer of the API server does not repeat the kind.
+	}
+	if kind := schema.GroupVersionKind(r.request.Kind); isOther(r.object, kind) {
+		return false, fmt.Errorf("no conversion from %s to %s", r.object.GetObjectKind().GroupVersionKind(), kind)
 	}
 	changed := !apiequality.Semantic.DeepEqual(before, r.object)
-	if r.options.Default == nil {
-		r.request.Object.Raw = patched
+	r.request.Object.Raw = patched
+	if !r.options.Defaults {
 		return changed, nil
 	}
 	return changed, r.setDefaults(&r.request.Object, r.object)
@@ -341,6 +353,13 @@ func decodePatch(patch []byte) (jsonpatch.Patch, error) {
 		return nil, &router.Failure{Code: http.StatusServiceUnavailable, Cause: "received undecodable patch in webhook response: " + err.Error()}
 	}
 	return operations, nil
+}
+
+// isOther reports whether an object is not of a kind. A typed object may leave its kind out.
+func isOther(o runtime.Object, kind schema.GroupVersionKind) bool {
+	own := o.GetObjectKind().GroupVersionKind()
+	_, custom := o.(*unstructured.Unstructured)
+	return own != kind && (custom || own.Version != "" && own.Kind != "")
 }
 
 // isSame reports whether two documents have the same values.
