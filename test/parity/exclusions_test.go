@@ -3,6 +3,7 @@ package parity_test
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/postern-dev/postern/internal/conditions"
+	"github.com/postern-dev/postern/internal/exclusions"
+	"github.com/postern-dev/postern/internal/seed"
 	"github.com/postern-dev/postern/internal/segment"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/admittest"
 	"github.com/postern-dev/postern/pkg/registration"
 	"github.com/postern-dev/postern/pkg/router"
@@ -72,6 +76,60 @@ func TestExclusions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExclusionsWithoutCEL compares the evaluation of the conditions that registration adds with that of CEL.
+func TestExclusionsWithoutCEL(t *testing.T) {
+	chance, compiler := seed.Chance(t), conditions.NewCompiler()
+	all := append(exclusions.Of([]admissionregistrationv1.RuleWithOperations{everyRule()}), exclusions.APIServer(), exclusions.Namespaces(nil),
+		exclusions.Namespaces([]string{"shop"}), exclusions.Namespaces([]string{"kube-system", "postern-system", "shop"}),
+		admissionregistrationv1.MatchCondition{Name: router.OwnNamespace, Expression: exclusions.AllBut(admit.CELString("postern-system"))})
+	for _, c := range all {
+		w, err := compiler.Compile(c.Name, []admissionregistrationv1.RuleWithOperations{everyRule()}, []admissionregistrationv1.MatchCondition{c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		met := map[bool]int{}
+		for range 1000 {
+			ar := randomExclusion(chance)
+			match, err := conditions.Match(t.Context(), []*conditions.Webhook{w}, ar, nil)
+			if err != nil || !match.Addressed {
+				t.Fatalf("%s: the rules match %t, error %v", c.Name, match.Addressed, err)
+			}
+			if got, known := exclusions.Evaluate(c, ar); !known || got != match.Called {
+				t.Errorf("%s of %s: got %t, known %t, want %t for %s", c.Name, text(ar), got, known, match.Called, c.Expression)
+			}
+			met[match.Called]++
+		}
+		// The first of the conditions with names excludes nothing.
+		if met[true] == 0 || met[false] == 0 && c.Expression != exclusions.Namespaces(nil).Expression {
+			t.Errorf("%s was true %d times and false %d times", c.Expression, met[true], met[false])
+		}
+	}
+}
+
+// randomExclusion returns a request that some of the conditions exclude. Its object has no meaning.
+func randomExclusion(chance *rand.Rand) *admissionv1.AdmissionRequest {
+	object := runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod"}`)}
+	ar := &admissionv1.AdmissionRequest{
+		UID: admittest.UID, DryRun: new(bool), Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Operation: pick(chance, admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect),
+		Namespace: pick(chance, "", "shop", "lab", "kube-system", "postern-system", "postern-system-2", "shop, lab"),
+		Resource: metav1.GroupVersionResource{
+			Group:    pick(chance, "", "", "", "apps", "coordination.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "events.k8s.io", "discovery.k8s.io", "certificates.k8s.io"),
+			Version:  "v1",
+			Resource: pick(chance, "pods", "nodes", "leases", "events", "endpoints", "endpointslices", "serviceaccounts", "certificatesigningrequests", "tokenreviews"),
+		},
+		SubResource: pick(chance, "", "", "status", "binding", "token", "approval"),
+		UserInfo:    authenticationv1.UserInfo{Username: pick(chance, "", "alice", "system:apiserver", "system:apiserver2")},
+	}
+	if ar.Operation != admissionv1.Delete {
+		ar.Object = object
+	}
+	if ar.Operation == admissionv1.Update || ar.Operation == admissionv1.Delete {
+		ar.OldObject = object
+	}
+	return ar
 }
 
 type bundle struct{}
