@@ -141,7 +141,9 @@ func (p *play) checkUncalled(phase, only string, ar *admissionv1.AdmissionReques
 	case err != nil:
 		return fmt.Errorf("%s: %w", phase, err)
 	case match.Called:
-		p.called[phase] = p.called[phase] // It is called later, or was called.
+		if _, known := p.called[phase]; !known {
+			p.called[phase] = false
+		}
 		return nil
 	case match.Addressed && p.out.uncalled != "":
 		p.out.uncalled = "the condition of the rule is false"

@@ -15,7 +15,7 @@ import (
 type Decision struct {
 	// Status is the answer of the API server to a request that is not admitted, or nil. The API server calls validating webhooks
 	// at the same time and answers with the first error that arrives. This is the one of the first webhook in order, and Calls has
-	// the others. In the message of a failure, the words of the API server's HTTP client are left out.
+	// the answers of the others. In the message of a failure, the words of the API server's HTTP client are left out.
 	Status *metav1.Status
 	// Object is the JSON of the object after the changes of the webhooks so far and with the defaults, or nil if the request has
 	// none.
