@@ -274,6 +274,7 @@ func TestDispatch(t *testing.T) {
 		"a patch that is empty, of what is deleted": {services: []router.AdmissionService{service("a", &half{answer: patches("[ ]")}, nil)}, request: pod(deleted), calls: "m:a"},
 		"a patch of the form only":                  {services: []router.AdmissionService{service("a", &half{admits, reinvoked}, nil), service("b", &half{answer: patches(`[{"op": "add", "path": "/metadata/annotations", "value": {}}]`)}, nil)}, calls: "m:a m:b"},
 		"a patch to another type":                   {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "add", "path": "/spec", "value": 1}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: json: cannot unmarshal number into Go struct field Pod.spec of type v1.PodSpec"},
+		"a patch to another kind":                   {services: []router.AdmissionService{service("a", &half{patches(`[{"op": "replace", "path": "/kind", "value": "Secret"}]`), ignored}, nil)}, calls: "m:a", denied: "500 Internal error occurred: no conversion from /v1, Kind=Secret to /v1, Kind=Pod"},
 		"a failure by one of two failure policies": {
 			services: []router.AdmissionService{twoPolicies(answers(500, "broken"))}, calls: "m:two?",
 			denied:  `500 Internal error occurred: failed calling webhook "two.example.com": broken`,
@@ -487,13 +488,16 @@ func TestNoRequest(t *testing.T) {
 	}
 }
 
-// TestSelectors checks the error for a selector that an API server refuses.
-func TestSelectors(t *testing.T) {
-	wrong := service("a", nil, &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
-		w.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is"}}}
-	}})
-	const want = `the objectSelector of the webhook a.example.com: "Is" is not a valid label selector operator`
-	if _, err := dispatch.New([]router.AdmissionService{wrong}, dispatch.Options{}); err == nil || err.Error() != want {
-		t.Errorf("Got error %v, want %s", err, want)
+// TestNoWebhook checks the errors for webhooks that an API server refuses.
+func TestNoWebhook(t *testing.T) {
+	for want, change := range map[string]func(*admissionregistrationv1.MutatingWebhook){
+		`the objectSelector of the webhook a.example.com: "Is" is not a valid label selector operator`: func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is"}}}
+		},
+		"the timeoutSeconds of the webhook a.example.com: 0 is not between 1 and 30": func(w *admissionregistrationv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(0)) },
+	} {
+		if _, err := dispatch.New([]router.AdmissionService{service("a", &half{admits, change}, nil)}, dispatch.Options{}); err == nil || err.Error() != want {
+			t.Errorf("Got error %v, want %s", err, want)
+		}
 	}
 }
