@@ -139,8 +139,8 @@ func omit(v reflect.Value, chance *rand.Rand) {
 			omit(v.Index(i), chance)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			omit(v.Field(i), chance)
+		for _, field := range v.Fields() {
+			omit(field, chance)
 		}
 	default: // Zero is likely enough.
 	}
