@@ -15,10 +15,11 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/postern-dev/postern/pkg/router"
@@ -57,11 +58,11 @@ type Dispatcher struct {
 func New(services []router.AdmissionService, o Options) (*Dispatcher, error) {
 	d := &Dispatcher{options: o}
 	for _, s := range services {
-		mutating, err := mutatingHooks(s)
+		mutating, err := hooks(s, router.PhaseMutate)
 		if err != nil {
 			return nil, err
 		}
-		validating, err := validatingHooks(s)
+		validating, err := hooks(s, router.PhaseValidate)
 		if err != nil {
 			return nil, err
 		}
@@ -75,8 +76,8 @@ func New(services []router.AdmissionService, o Options) (*Dispatcher, error) {
 
 // Dispatch decides a request, which must have an operation, a kind, a resource, the objects of its operation as JSON, and the
 // name and the namespace, which the CREATE of an object may leave out if the object has them. It may be for a subresource, such as the
-// UPDATE of a pods/status or the CONNECT to a pods/exec, and a dry run. An error says that the API server refuses the request before admission, such as an object that does not
-// decode, or that the context ended.
+// UPDATE of a pods/status or the CONNECT to a pods/exec, and a dry run. An error says that the API server refuses the request before
+// admission, such as an object that does not decode, or that the context ended.
 func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Decision, error) {
 	if err := check(ar); err != nil {
 		return nil, err
@@ -97,9 +98,8 @@ func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequ
 
 // decide calls the webhooks of both phases.
 func (r *run) decide(ctx context.Context) error {
-	reinvoke := &reinvocations{}
-	if r.mutate(ctx, reinvoke, false); r.decision.Status == nil && r.mustReinvoke {
-		r.mutate(ctx, reinvoke, true)
+	if r.mutate(ctx, false); r.decision.Status == nil && r.invoked.changed {
+		r.mutate(ctx, true)
 	}
 	if r.decision.Status != nil {
 		return nil
@@ -138,18 +138,19 @@ func check(ar *admissionv1.AdmissionRequest) error {
 // isExempt reports whether the API server calls no webhook for a request: for the configurations of webhooks and policies, so that
 // they can be mended, and for reviews, which it needs to call webhooks.
 //
-// Upstream: rules.IsExemptAdmissionConfigurationResource, and k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion Excluded.
+// Upstream: k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion Excluded, for the reviews.
 func (d *Dispatcher) isExempt(ar *admissionv1.AdmissionRequest) bool {
+	if rules.IsExemptAdmissionConfigurationResource(attributes(ar, schema.GroupVersionResource(ar.Resource))) {
+		return true
+	}
+	if d.options.CallsForReviews {
+		return false
+	}
 	switch ar.Resource.Group {
-	case admissionregistrationv1.GroupName:
-		return slices.Contains([]string{
-			"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
-			"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
-		}, ar.Kind.Kind)
 	case "authentication.k8s.io":
-		return !d.options.CallsForReviews && slices.Contains([]string{"selfsubjectreviews", "tokenreviews"}, ar.Resource.Resource)
+		return slices.Contains([]string{"selfsubjectreviews", "tokenreviews"}, ar.Resource.Resource)
 	case "authorization.k8s.io":
-		return !d.options.CallsForReviews && slices.Contains([]string{"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}, ar.Resource.Resource)
+		return slices.Contains([]string{"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}, ar.Resource.Resource)
 	}
 	return false
 }

@@ -36,9 +36,8 @@ type run struct {
 	request  *admissionv1.AdmissionRequest
 	decision *Decision
 	// object is the decoded object of the request. It is nil if there is none, or without defaults if it does not decode.
-	object runtime.Object
-	// mustReinvoke is true if a mutating webhook changed the object.
-	mustReinvoke bool
+	object  runtime.Object
+	invoked invocations
 }
 
 func (d *Dispatcher) newRun(ar *admissionv1.AdmissionRequest) (*run, error) {
@@ -76,19 +75,18 @@ func (r *run) setDefaults(of *runtime.RawExtension, object runtime.Object) error
 }
 
 // mutate calls the mutating webhooks, or again those that must be called again.
-func (r *run) mutate(ctx context.Context, reinvoke *reinvocations, again bool) {
+func (r *run) mutate(ctx context.Context, again bool) {
 	var called []*hook
 	for _, h := range r.mutating {
 		m := r.match(ctx, h, called)
 		status := m.status
-		if status == nil && m.matches && (!again || reinvoke.again[h]) {
+		if status == nil && m.matches && (!again || r.invoked.mustRepeat(h)) {
 			called = append(called, h)
 			var changed bool
 			if changed, status = r.call(ctx, h, again, m.unknown); changed {
-				reinvoke.changed()
-				r.mustReinvoke = true
+				r.invoked.change()
 			}
-			reinvoke.called(h)
+			r.invoked.add(h)
 		}
 		if status != nil || ctx.Err() != nil {
 			r.decision.Status = status

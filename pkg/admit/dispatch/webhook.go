@@ -44,37 +44,34 @@ type hook struct {
 	hasOther bool
 }
 
-func mutatingHooks(s router.AdmissionService) ([]*hook, error) {
-	if s.MutatingConfig == nil {
-		return nil, nil
+// hooks returns the webhooks of one half of a service.
+func hooks(s router.AdmissionService, phase string) ([]*hook, error) {
+	var configuration string
+	var webhooks []admissionregistrationv1.MutatingWebhook
+	switch {
+	case phase == router.PhaseMutate && s.MutatingConfig != nil:
+		configuration, webhooks = s.MutatingConfig.Name, s.MutatingConfig.Webhooks
+	case phase == router.PhaseValidate && s.ValidatingConfig != nil:
+		configuration = s.ValidatingConfig.Name
+		for _, w := range s.ValidatingConfig.Webhooks {
+			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{
+				Name: w.Name, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector,
+				ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds, MatchConditions: w.MatchConditions,
+			})
+		}
 	}
 	var out []*hook
-	for i := range s.MutatingConfig.Webhooks {
-		h, err := newHook(s, router.PhaseMutate, s.MutatingConfig.Name, &s.MutatingConfig.Webhooks[i])
+	for i := range webhooks {
+		h, err := newHook(s, phase, configuration, &webhooks[i])
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, h)
 	}
-	return others(out), nil
-}
-
-func validatingHooks(s router.AdmissionService) ([]*hook, error) {
-	if s.ValidatingConfig == nil {
-		return nil, nil
+	for i, h := range out {
+		h.hasOther = slices.ContainsFunc(out[i+1:], (*hook).isOther)
 	}
-	var out []*hook
-	for _, w := range s.ValidatingConfig.Webhooks {
-		h, err := newHook(s, router.PhaseValidate, s.ValidatingConfig.Name, &admissionregistrationv1.MutatingWebhook{
-			Name: w.Name, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector,
-			ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds, MatchConditions: w.MatchConditions,
-		})
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, h)
-	}
-	return others(out), nil
+	return out, nil
 }
 
 // defaultTimeout is the API server's for a webhook without timeoutSeconds.
@@ -110,14 +107,6 @@ func newHook(s router.AdmissionService, phase, configuration string, w *admissio
 		}
 	}
 	return h, nil
-}
-
-// others sets hasOther of the webhooks of a configuration.
-func others(hooks []*hook) []*hook {
-	for i, h := range hooks {
-		h.hasOther = slices.ContainsFunc(hooks[i+1:], (*hook).isOther)
-	}
-	return hooks
 }
 
 // isOther reports whether the webhook is not called for requests for which an earlier one has called the same half.
@@ -164,40 +153,37 @@ func equivalentGroups(r schema.GroupVersionResource) []string {
 }
 
 func (h *hook) matchesAs(ar *admissionv1.AdmissionRequest, resource schema.GroupVersionResource) bool {
-	attributes := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind(ar.Kind), ar.Namespace, ar.Name, resource, ar.SubResource, admission.Operation(ar.Operation), nil, false, nil)
-	for _, r := range h.rules {
-		if (&rules.Matcher{Rule: r, Attr: attributes}).Matches() {
-			return true
-		}
-	}
-	return false
+	as := attributes(ar, resource)
+	return slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return (&rules.Matcher{Rule: r, Attr: as}).Matches()
+	})
 }
 
-// reinvocations knows which mutating webhooks are called again because a later one changed the object.
+// attributes returns what the rules of the API server read of a request for a resource.
+func attributes(ar *admissionv1.AdmissionRequest, resource schema.GroupVersionResource) admission.Attributes {
+	return admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind(ar.Kind), ar.Namespace, ar.Name, resource, ar.SubResource, admission.Operation(ar.Operation), nil, false, nil)
+}
+
+// invocations knows which mutating webhooks are called again because a later one changed the object.
 //
 // Upstream: webhookReinvokeContext.
-type reinvocations struct {
-	// before are the webhooks that were called since the last change, and again those that were called before it.
-	before, again map[*hook]bool
+type invocations struct {
+	// reinvocable are the webhooks that were called and may be called again. The first ones, as many as beforeChange, were called
+	// before the last change of the object.
+	reinvocable  []*hook
+	beforeChange int
+	// changed is true if a webhook changed the object.
+	changed bool
 }
 
-func (r *reinvocations) called(h *hook) {
+func (i *invocations) add(h *hook) {
 	if h.isReinvoked {
-		r.before = with(r.before, h)
+		i.reinvocable = append(i.reinvocable, h)
 	}
 }
 
-func (r *reinvocations) changed() {
-	for h := range r.before {
-		r.again = with(r.again, h)
-	}
-	r.before = nil
-}
+func (i *invocations) change() { i.changed, i.beforeChange = true, len(i.reinvocable) }
 
-func with(set map[*hook]bool, h *hook) map[*hook]bool {
-	if set == nil {
-		set = map[*hook]bool{}
-	}
-	set[h] = true
-	return set
+func (i *invocations) mustRepeat(h *hook) bool {
+	return slices.Contains(i.reinvocable[:i.beforeChange], h)
 }
