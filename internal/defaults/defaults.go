@@ -1,6 +1,7 @@
 // Package defaults sets what kube-apiserver sets in an object before admission: the defaults, and what is set by the
 // conversion to its internal types, such as the data of a Secret from stringData. Where a default depends on a feature gate,
 // the package does as Kubernetes 1.37 with its default gates.
+// It does not read the annotations in which a DaemonSet, a Deployment and a HorizontalPodAutoscaler keep fields of other versions.
 //
 // Upstream: pkg/apis/*/v*/defaults.go, zz_generated.defaults.go and conversion.go.
 package defaults
@@ -14,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Set sets the defaults of an object that is typed as in k8s.io/api, or of a part of one, such as a *corev1.Volume. It returns
-// whether it knows the defaults of the version. It knows all stable versions: an API server serves no others by default.
-// Other objects stay as they are.
+// Set sets the defaults of an object that is typed as in k8s.io/api, or of a part of one, such as a *corev1.Volume. It returns true
+// for every stable version; an API server serves no others by default. It does not change objects of other versions, and returns
+// false.
 func Set(obj any) bool {
 	v := reflect.ValueOf(obj)
 	if v.Kind() != reflect.Pointer || v.IsNil() {

@@ -75,13 +75,13 @@ func (s *Server) Play(ctx context.Context, c *Case, r *Request) (*Outcome, error
 	if err := cmp.Or(err, p.err); err != nil {
 		return nil, err
 	}
+	p.out.Object, ar.Object.Raw = decision.Object, decision.Object
 	switch {
 	case !p.out.Allowed:
 		return p.out, nil
 	case decision.Status != nil:
 		return nil, fmt.Errorf("the API server does not admit the request: %s", decision.Status.Message)
 	}
-	p.out.Object, ar.Object.Raw = decision.Object, decision.Object
 	if err := p.checkUncalled(router.PhaseValidate, c.Phase, ar); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ type play struct {
 	err error
 }
 
-// service returns the service of the plugin, whose halves are called over the wire. A failure is the end of a play, whatever the
-// failure policy is. Only, unless empty, leaves the other half out.
+// service returns the service of the plugin, whose halves are called over the wire. The failure policy is always Fail. If only is
+// set, the service has only that half.
 func (p *play) service(only string) router.AdmissionService {
 	s := router.AdmissionService{Path: p.Service.Path}
 	if p.Has(router.PhaseMutate) && only != router.PhaseValidate {
@@ -155,14 +155,17 @@ func (p *play) checkUncalled(phase, only string, ar *admissionv1.AdmissionReques
 	return nil
 }
 
-// post returns an AdmitFunc that sends a request to one phase, and once more after a change: plugins are called again when a later
-// webhook changed the object.
+// post returns an AdmitFunc that sends a request to one phase, and repeats a mutating request with the patched object: plugins are
+// called again when a later webhook changed the object.
 func (p *play) post(phase string) router.AdmitFunc {
-	return func(ctx context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return func(_ context.Context, ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if _, matched := p.called[phase]; phase == router.PhaseMutate && !matched {
+			p.err = errors.New("mutate: the webhook is called although its rules or its conditions do not match")
+		}
 		p.out.uncalled, p.called[phase] = "", true
-		resp, err := p.Post(ctx, phase, ar)
+		resp, err := p.Post(p.ctx, phase, ar)
 		if err == nil {
-			err = p.take(ctx, phase, ar, resp)
+			err = p.take(phase, ar, resp)
 		}
 		if failure, ok := errors.AsType[*HTTPError](err); ok {
 			failure.Body = strings.TrimPrefix(failure.Body, "plugin "+p.plugin+": ")
@@ -186,7 +189,7 @@ func (p *play) violated() error {
 }
 
 // take adds an answer to the outcome.
-func (p *play) take(ctx context.Context, phase string, ar *admissionv1.AdmissionRequest, resp *admissionv1.AdmissionResponse) error {
+func (p *play) take(phase string, ar *admissionv1.AdmissionRequest, resp *admissionv1.AdmissionResponse) error {
 	out := p.out
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
@@ -206,11 +209,11 @@ func (p *play) take(ctx context.Context, phase string, ar *admissionv1.Admission
 		return nil
 	}
 	out.Changed = true
-	return p.repeat(ctx, ar, resp.Patch)
+	return p.repeat(ar, resp.Patch)
 }
 
 // repeat sends a request again with the changes of a patch, which must change the object, and be all that the plugin changes.
-func (p *play) repeat(ctx context.Context, ar *admissionv1.AdmissionRequest, patch []byte) error {
+func (p *play) repeat(ar *admissionv1.AdmissionRequest, patch []byte) error {
 	changed := *ar
 	var err error
 	if changed.Object.Raw, err = dispatch.Apply(ar.Object.Raw, patch); err != nil {
@@ -219,12 +222,14 @@ func (p *play) repeat(ctx context.Context, ar *admissionv1.AdmissionRequest, pat
 	if bytes.Equal(changed.Object.Raw, ar.Object.Raw) {
 		return fmt.Errorf("the patch changes nothing: %s", patch)
 	}
-	again, err := p.Post(ctx, router.PhaseMutate, &changed)
+	again, err := p.Post(p.ctx, router.PhaseMutate, &changed)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the second call: %w", err)
+	case !again.Allowed && again.Result != nil:
+		return fmt.Errorf("the second call denied what the first one made: %s", again.Result.Message)
 	case !again.Allowed:
-		return fmt.Errorf("the second call denied what the first one made: %v", again.Result)
+		return errors.New("the second call denied what the first one made, without a status")
 	case again.Patch != nil:
 		return fmt.Errorf("the second call changed what the first one made: %s", again.Patch)
 	}

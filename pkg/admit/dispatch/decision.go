@@ -18,7 +18,7 @@ type Decision struct {
 	// the answers of the others. In the message of a failure, the words of the API server's HTTP client are left out.
 	Status *metav1.Status
 	// Object is the JSON of the object after the changes of the webhooks so far and with the defaults, or nil if the request has
-	// none.
+	// none. It may be that of the request, and is read-only.
 	Object json.RawMessage
 	// Calls are the calls of webhooks, in order.
 	Calls []Call
@@ -50,7 +50,7 @@ type Unknown struct {
 // Allowed reports whether the request is admitted.
 func (d *Decision) Allowed() bool { return d.Status == nil }
 
-// Warnings returns the warnings of all calls, each once, as the API server sends them.
+// Warnings returns the warnings of all calls, each once. The API server truncates them if they are long.
 func (d *Decision) Warnings() []string {
 	var out []string
 	for _, c := range d.Calls {

@@ -1,6 +1,6 @@
-// Package dispatch decides requests in this process as an API server does that calls the webhooks of services: a request goes in,
-// and the object with all changes and the answer of each webhook come out. It is for programs that ask what the webhooks would do
-// with an object that nobody creates. What else an API server does with a request is left out: authorization, its own plugins and
+// Package dispatch sends requests through the webhooks of services in this process, with the rules, the order and the patches of an
+// API server: a request goes in, and the object with all changes and the answer of each webhook come out. It is for programs that ask
+// what the webhooks would do with an object that nobody creates. What else an API server does with a request is left out: authorization, its own plugins and
 // policies, validation, and what it sets in an object between the phases, such as the uid and the status.
 //
 // Upstream: k8s.io/apiserver/pkg/admission/plugin/webhook, its generic, mutating and validating dispatchers, and
@@ -8,8 +8,10 @@
 package dispatch
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,7 +27,7 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// Options are what a Dispatcher needs to know of the API server. The zero value is that of an API server without defaults. Services
+// Options describe the API server. Services
 // have state of their own, such as the objects in admit.Deps. The funcs are called from the goroutines that call Dispatch.
 type Options struct {
 	// Defaults is true for objects that no API server has decoded, such as those of manifests. A Dispatcher then sets the defaults of
@@ -33,8 +35,8 @@ type Options struct {
 	// k8s.io/api in a stable version. Without Defaults, it changes an object only by the patches.
 	Defaults bool
 	// Conditions reports whether all match conditions of a webhook are true for a request. Its error is that of a condition
-	// that cannot be evaluated. Nil evaluates what registration.Deployment excludes, and no other CEL, because that is as large
-	// as all of Postern. Webhooks of families are then called although they may have nothing to do. For other conditions, see
+	// that cannot be evaluated. Nil evaluates what registration.Deployment excludes, and no other CEL, because a library for it would
+	// double the size of the program. Webhooks of families are then called although they may have nothing to do. For other conditions, see
 	// Decision.Unknown.
 	Conditions func(context.Context, *Webhook, *admissionv1.AdmissionRequest) (bool, error)
 	// NamespaceLabels returns the labels of a namespace, for webhooks with a namespaceSelector. A NotFound error is the answer
@@ -74,10 +76,10 @@ func New(services []router.AdmissionService, o Options) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Dispatch decides a request, which must have an operation, a kind, a resource, the objects of its operation as JSON, and the
-// name and the namespace, which the CREATE of an object may leave out if the object has them. It may be for a subresource, such as the
-// UPDATE of a pods/status or the CONNECT to a pods/exec, and a dry run. An error says that the API server refuses the request before
-// admission, such as an object that does not decode, or that the context ended.
+// Dispatch decides a request, which must have an operation, a kind, a resource, a name, a namespace, and the objects of its operation
+// as JSON. Name and Namespace may be empty for the CREATE of an object that has them. The request may be for a subresource, such as the
+// UPDATE of a pods/status or the CONNECT to a pods/exec, and may be a dry run. An error says that the API server refuses the
+// request before admission, such as an object that does not decode, or that the context ended.
 func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequest) (*Decision, error) {
 	if err := check(ar); err != nil {
 		return nil, err
@@ -86,10 +88,7 @@ func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequ
 	if err != nil {
 		return nil, err
 	}
-	if !d.isExempt(ar) {
-		err = r.decide(ctx)
-	}
-	if err := cmp.Or(ctx.Err(), err); err != nil {
+	if err := cmp.Or(r.decide(ctx), ctx.Err()); err != nil {
 		return nil, err
 	}
 	r.decision.Object = r.request.Object.Raw
@@ -98,6 +97,9 @@ func (d *Dispatcher) Dispatch(ctx context.Context, ar *admissionv1.AdmissionRequ
 
 // decide calls the webhooks of both phases.
 func (r *run) decide(ctx context.Context) error {
+	if r.isExempt(r.request) {
+		return r.name()
+	}
 	if r.mutate(ctx, false); r.decision.Status == nil && r.invoked.changed {
 		r.mutate(ctx, true)
 	}
@@ -114,6 +116,11 @@ func (r *run) decide(ctx context.Context) error {
 // check returns an error for a request whose objects are not those of its operation.
 func check(ar *admissionv1.AdmissionRequest) error {
 	object, old := len(ar.Object.Raw) > 0, len(ar.OldObject.Raw) > 0
+	for _, raw := range [][]byte{ar.Object.Raw, ar.OldObject.Raw} {
+		if len(raw) > 0 && !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+			return errors.New("an object is a JSON object")
+		}
+	}
 	switch {
 	case ar.Kind.Kind == "" || ar.Kind.Version == "" || ar.Resource.Resource == "" || ar.Resource.Version == "":
 		return errors.New("a request has a kind and a resource, each with its version")
@@ -159,7 +166,9 @@ func (d *Dispatcher) isExempt(ar *admissionv1.AdmissionRequest) bool {
 func complete(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	out := *ar
 	// A service would take a decoded object for what is in Raw.
-	out.Object, out.OldObject = runtime.RawExtension{Raw: ar.Object.Raw}, runtime.RawExtension{Raw: ar.OldObject.Raw}
+	for _, o := range []*runtime.RawExtension{&out.Object, &out.OldObject, &out.Options} {
+		*o = runtime.RawExtension{Raw: o.Raw}
+	}
 	if kind := ar.Kind; out.RequestKind == nil {
 		out.RequestKind = &kind
 	}
@@ -168,9 +177,9 @@ func complete(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	}
 	if metadata := metadataOf(&out, out.Object); ar.Operation == admissionv1.Create && ar.SubResource == "" && metadata != nil {
 		out.Name, out.Namespace = cmp.Or(ar.Name, metadata.Name), cmp.Or(ar.Namespace, metadata.Namespace)
-		if isNamespace(ar) {
-			out.Namespace = out.Name
-		}
+	}
+	if isNamespace(ar) {
+		out.Namespace = cmp.Or(ar.Namespace, out.Name)
 	}
 	if out.DryRun == nil {
 		out.DryRun = new(false)
@@ -189,17 +198,25 @@ func isNamespace(ar *admissionv1.AdmissionRequest) bool {
 	return ar.Resource.Group == "" && ar.Resource.Resource == "namespaces"
 }
 
-// metadataOf returns the metadata of an object of a request, or nil if there is none, as in the options of a CONNECT. The API server
+// metadataOf returns the name, the namespace and the labels of an object of a request, or nil if there is none, as in the options of a CONNECT. The API server
 // reads the metadata of a custom object field by field, so a label that is no text leaves the object without labels.
 func metadataOf(ar *admissionv1.AdmissionRequest, object runtime.RawExtension) *metav1.ObjectMeta {
 	var o struct {
-		Metadata metav1.ObjectMeta `json:"metadata"`
+		Metadata map[string]json.RawMessage `json:"metadata"`
 	}
 	if len(object.Raw) == 0 || ar.Operation == admissionv1.Connect {
 		return nil
 	}
+	out := &metav1.ObjectMeta{}
 	if kjson.UnmarshalCaseSensitivePreserveInts(object.Raw, &o) != nil {
-		return &metav1.ObjectMeta{}
+		return out
 	}
-	return &o.Metadata
+	for name, field := range map[string]any{"name": &out.Name, "generateName": &out.GenerateName, "namespace": &out.Namespace} {
+		_ = json.Unmarshal(o.Metadata[name], field) // It stays empty.
+	}
+	var read map[string]string
+	if json.Unmarshal(o.Metadata["labels"], &read) == nil {
+		out.Labels = read
+	}
+	return out
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -257,8 +258,18 @@ func TestDispatch(t *testing.T) {
 		"a namespaceSelector":                                {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, calls: "m:a"},
 		"a namespaceSelector without a namespace":            {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Namespace = "" }), calls: "m:a"},
 		"a namespaceSelector and a namespace that is absent": {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Namespace = "bank" }), denied: `404 namespaces "bank" not found`},
-		"a namespaceSelector and a new namespace":            {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, request: pod(as("", "v1", "namespaces", "Namespace"))},
-		"a namespaceSelector and no namespaces":              {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, calls: "m:a", unknown: "m:a the labels of the namespace shop are not known"},
+		"a namespaceSelector before a condition": {
+			services: []router.AdmissionService{service("a", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
+				selecting(w)
+				when("exclude", "has(request.namespace) && request.namespace == 'shop'")(w)
+			}}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, request: pod(func(ar *admissionv1.AdmissionRequest) { ar.Namespace = "bank" }), denied: `404 namespaces "bank" not found`,
+		},
+		"a namespaceSelector and a namespace that is deleted": {
+			services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, options: dispatch.Options{NamespaceLabels: labelled}, calls: "m:a",
+			request: pod(as("", "v1", "namespaces", "Namespace"), deleted, func(ar *admissionv1.AdmissionRequest) { ar.Name, ar.Namespace = "shop", "" }),
+		},
+		"a namespaceSelector and a new namespace": {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, request: pod(as("", "v1", "namespaces", "Namespace"))},
+		"a namespaceSelector and no namespaces":   {services: []router.AdmissionService{service("a", &half{admits, selecting}, nil)}, calls: "m:a", unknown: "m:a the labels of the namespace shop are not known"},
 		"objectSelectors": {services: []router.AdmissionService{
 			service("a", &half{admits, func(w *admissionregistrationv1.MutatingWebhook) {
 				w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -475,7 +486,12 @@ func TestNoRequest(t *testing.T) {
 		"an old object":   {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Object = ar.OldObject }), "a DELETE has an old object and no object"},
 		"no update":       {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.Operation = admissionv1.Update }), "an UPDATE has an object"},
 		"another type":    {pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(`{"spec": 1}`) }), "the object: "},
-		"another old one": {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.OldObject.Raw = []byte(`[]`) }), "the old object: "},
+		"another old one": {pod(deleted, func(ar *admissionv1.AdmissionRequest) { ar.OldObject.Raw = []byte(`{"spec": 1}`) }), "the old object: "},
+		"null":            {pod(func(ar *admissionv1.AdmissionRequest) { ar.Object.Raw = []byte(" null") }), "an object is a JSON object"},
+		"another kind": {pod(func(ar *admissionv1.AdmissionRequest) {
+			ar.Object.Raw = []byte(`{"apiVersion": "v1", "kind": "Secret"}`)
+		}), "an object is of the kind /v1, Kind=Secret, and the request of /v1, Kind=Pod"},
+		"two namespaces": {pod(func(ar *admissionv1.AdmissionRequest) { ar.Namespace = "bank" }), "the namespace of the provided object does not match the namespace sent on the request"},
 	} {
 		if _, err := d.Dispatch(t.Context(), tc.request); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
@@ -500,4 +516,52 @@ func TestNoWebhook(t *testing.T) {
 			t.Errorf("Got error %v, want %s", err, want)
 		}
 	}
+}
+
+// TestNewObject checks what an API server changes in a new object before admission.
+func TestNewObject(t *testing.T) {
+	var seen corev1.Pod
+	s := service("a", &half{answer: func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if err := json.Unmarshal(ar.Object.Raw, &seen); err != nil {
+			t.Error(err)
+		}
+		return admits(ar)
+	}}, nil)
+	d, err := dispatch.New([]router.AdmissionService{s}, dispatch.Options{Defaults: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Dispatch(t.Context(), pod(func(ar *admissionv1.AdmissionRequest) {
+		ar.Object.Raw = []byte(`{"kind": "Pod", "metadata": {"name": "web", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "selfLink": "x"}, "unknown": 1}`)
+	})); err != nil {
+		t.Fatal(err)
+	}
+	want := metav1.ObjectMeta{Name: "web", Namespace: "shop"}
+	if diff := cmp.Diff(want, seen.ObjectMeta); diff != "" || seen.APIVersion != "v1" {
+		t.Errorf("Got apiVersion %q and other metadata (- want, + got):\n%s", seen.APIVersion, diff)
+	}
+}
+
+// TestLateAnswer checks that the API server does not wait longer than the webhook may take.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := service("a", &half{
+			answer: func(ar *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				time.Sleep(2 * time.Second)
+				return adds("late")(ar)
+			},
+			change: func(w *admissionregistrationv1.MutatingWebhook) { ignored(w); w.TimeoutSeconds = new(int32(1)) },
+		}, nil)
+		d, err := dispatch.New([]router.AdmissionService{s}, dispatch.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decision, err := d.Dispatch(t.Context(), pod())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := calls(decision); got != "m:a?" || strings.Contains(string(decision.Object), "late") {
+			t.Errorf("Got calls %q and the object %s", got, decision.Object)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,7 +56,42 @@ func (d *Dispatcher) newRun(ar *admissionv1.AdmissionRequest) (*run, error) {
 		return nil, fmt.Errorf("the old object: %w", err)
 	}
 	r.object = object
+	if err := r.receive(object, old); err != nil {
+		return nil, err
+	}
 	return r, errors.Join(r.setDefaults(&r.request.Object, object), r.setDefaults(&r.request.OldObject, old))
+}
+
+// receive checks the kinds of the objects, and gives a new object the namespace of the request, without what only the API server sets.
+//
+// Upstream: rest.WipeObjectMetaSystemFields and rest.EnsureObjectNamespaceMatchesRequestNamespace.
+func (r *run) receive(object, old runtime.Object) error {
+	kind := schema.GroupVersionKind(r.request.Kind)
+	for _, o := range []runtime.Object{object, old} {
+		if o != nil && isOfOtherKind(o, kind) {
+			return fmt.Errorf("an object is of the kind %s, and the request of %s", o.GetObjectKind().GroupVersionKind(), kind)
+		}
+	}
+	if r.request.Operation != admissionv1.Create || r.request.SubResource != "" {
+		return nil
+	}
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	m.SetUID("")
+	m.SetCreationTimestamp(metav1.Time{})
+	m.SetDeletionTimestamp(nil)
+	m.SetDeletionGracePeriodSeconds(nil)
+	m.SetSelfLink("")
+	switch own := m.GetNamespace(); {
+	case isNamespace(r.request) || own == r.request.Namespace:
+	case own == "":
+		m.SetNamespace(r.request.Namespace)
+	default:
+		return errors.New("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
 }
 
 // setDefaults sets the defaults of an object, and makes it that of the request.
@@ -63,11 +99,9 @@ func (r *run) setDefaults(of *runtime.RawExtension, object runtime.Object) error
 	if object == nil {
 		return nil
 	}
-	if object.GetObjectKind().GroupVersionKind().Empty() {
+	if _, custom := object.(*unstructured.Unstructured); !custom {
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(r.request.Kind))
-	}
-	if !defaults.Set(object) {
-		return nil
+		defaults.Set(object)
 	}
 	var err error
 	of.Raw, err = json.Marshal(object)
@@ -78,17 +112,22 @@ func (r *run) setDefaults(of *runtime.RawExtension, object runtime.Object) error
 func (r *run) mutate(ctx context.Context, again bool) {
 	var called []*hook
 	for _, h := range r.mutating {
+		if ctx.Err() != nil {
+			return
+		}
 		m := r.match(ctx, h, called)
 		status := m.status
-		if status == nil && m.matches && (!again || r.invoked.mustRepeat(h)) {
+		if m.matches {
 			called = append(called, h)
+		}
+		if status == nil && m.matches && (!again || r.invoked.mustRepeat(h)) {
 			var changed bool
 			if changed, status = r.call(ctx, h, again, m.unknown); changed {
 				r.invoked.change()
 			}
 			r.invoked.add(h)
 		}
-		if status != nil || ctx.Err() != nil {
+		if status != nil {
 			r.decision.Status = status
 			return
 		}
@@ -149,7 +188,7 @@ type match struct {
 	status *metav1.Status
 }
 
-// match matches a webhook with the request. Called are the earlier webhooks that are called for the same object.
+// match matches a webhook with the request. Called are the earlier webhooks that match.
 func (r *run) match(ctx context.Context, h *hook, called []*hook) match {
 	if !h.object.Empty() && !r.selects(h.object) {
 		return match{}
@@ -158,32 +197,27 @@ func (r *run) match(ctx context.Context, h *hook, called []*hook) match {
 	if !addressed {
 		return match{}
 	}
-	out := match{matches: true}
-	if r.options.Conditions == nil {
-		if out = r.matchKnown(h, called); !out.matches {
-			return match{}
-		}
-	}
 	selected := r.matchNamespace(ctx, h)
 	// The API server may not serve the other version, and then it does not look for the namespace.
 	if !other.Empty() && (selected.matches || selected.status != nil) {
-		r.unknown(h, true, fmt.Sprintf("only an API server converts %s to %s", schema.GroupVersionResource(r.request.Resource).GroupVersion(), other.GroupVersion()))
+		r.addUnknown(h, true, fmt.Sprintf("only an API server converts %s to %s", schema.GroupVersionResource(r.request.Resource).GroupVersion(), other.GroupVersion()))
 		return match{}
 	}
-	if !selected.matches {
+	if !selected.matches || len(h.MatchConditions) == 0 {
 		return selected
 	}
-	out.unknown = append(out.unknown, selected.unknown...)
-	if r.options.Conditions == nil || len(h.MatchConditions) == 0 {
+	if r.options.Conditions == nil {
+		out := r.matchKnown(h, called)
+		out.unknown = append(out.unknown, selected.unknown...)
 		return out
 	}
 	met, err := r.options.Conditions(ctx, &h.Webhook, r.request)
-	if err != nil && h.FailurePolicy == admissionregistrationv1.Fail {
+	if err != nil && h.FailurePolicy != admissionregistrationv1.Ignore {
 		resource := schema.GroupResource{Group: r.request.Resource.Group, Resource: r.request.Resource.Resource}
 		return match{status: &apierrors.NewForbidden(resource, r.request.Name, err).ErrStatus}
 	}
-	out.matches = met && err == nil
-	return out
+	selected.matches = met && err == nil
+	return selected
 }
 
 // selects reports whether an objectSelector selects the object or the old object.
@@ -241,8 +275,8 @@ func (r *run) matchKnown(h *hook, called []*hook) match {
 	return out
 }
 
-// unknown adds to what is not known, once for each webhook.
-func (r *run) unknown(h *hook, skipped bool, reasons ...string) {
+// addUnknown adds to what is not known, once for each webhook.
+func (r *run) addUnknown(h *hook, skipped bool, reasons ...string) {
 	for _, reason := range reasons {
 		if u := (Unknown{&h.Webhook, skipped, reason}); !slices.Contains(r.decision.Unknown, u) {
 			r.decision.Unknown = append(r.decision.Unknown, u)
@@ -252,7 +286,7 @@ func (r *run) unknown(h *hook, skipped bool, reasons ...string) {
 
 // call calls a webhook, and applies its patch. A status is the answer to the request.
 func (r *run) call(ctx context.Context, h *hook, again bool, unknown []string) (changed bool, status *metav1.Status) {
-	r.unknown(h, false, unknown...)
+	r.addUnknown(h, false, unknown...)
 	if *r.request.DryRun && (h.sideEffects == admissionregistrationv1.SideEffectClassSome || h.sideEffects == admissionregistrationv1.SideEffectClassUnknown) {
 		return false, &webhookerrors.NewDryRunUnsupportedErr(h.Name).ErrStatus
 	}
@@ -278,7 +312,7 @@ func (r *run) call(ctx context.Context, h *hook, again bool, unknown []string) (
 	}
 	c.Failure = failure
 	if h.hasOther && r.options.Conditions == nil {
-		r.unknown(h, false, "the failure policy depends on a match condition that is not evaluated")
+		r.addUnknown(h, false, "the failure policy depends on a match condition that is not evaluated")
 	}
 	if h.FailurePolicy == admissionregistrationv1.Ignore {
 		return false, nil
@@ -289,7 +323,7 @@ func (r *run) call(ctx context.Context, h *hook, again bool, unknown []string) (
 // send sends the request to the service of a webhook.
 func (r *run) send(ctx context.Context, h *hook) (*admissionv1.AdmissionResponse, error) {
 	if *r.request.DryRun && h.sideEffects == "" {
-		return nil, &router.Failure{Code: http.StatusBadRequest, Cause: "Webhook SideEffects is nil"}
+		return nil, &router.Failure{Code: http.StatusInternalServerError, Cause: "Webhook SideEffects is nil"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
@@ -297,7 +331,11 @@ func (r *run) send(ctx context.Context, h *hook) (*admissionv1.AdmissionResponse
 	if sent.UID == "" {
 		sent.UID = uuid.NewUUID() // Each call has its own.
 	}
-	return h.service.Call(ctx, h.Phase, &sent)
+	resp, err := h.service.Call(ctx, h.Phase, &sent)
+	if ctx.Err() != nil {
+		return nil, &router.Failure{Code: http.StatusGatewayTimeout, Cause: ctx.Err().Error()} // The API server does not wait.
+	}
+	return resp, err
 }
 
 // patch applies the patch of a webhook to the object. It reports whether the object changed.
@@ -325,7 +363,7 @@ func (r *run) patch(h *hook, patch []byte) (bool, error) {
 	if r.object, err = objects.Decode(patched, r.request.Kind); err != nil {
 		return false, cmp.Or(errors.Unwrap(err), err) // The answer of the API server does not repeat the kind.
 	}
-	if kind := schema.GroupVersionKind(r.request.Kind); isOther(r.object, kind) {
+	if kind := schema.GroupVersionKind(r.request.Kind); isOfOtherKind(r.object, kind) {
 		return false, fmt.Errorf("no conversion from %s to %s", r.object.GetObjectKind().GroupVersionKind(), kind)
 	}
 	changed := !apiequality.Semantic.DeepEqual(before, r.object)
@@ -336,7 +374,7 @@ func (r *run) patch(h *hook, patch []byte) (bool, error) {
 	return changed, r.setDefaults(&r.request.Object, r.object)
 }
 
-// Apply applies a JSON patch to an object as the API server does. Its error is a *router.Failure if the patch is none.
+// Apply applies a JSON patch to an object as the API server does. Its error is a *router.Failure if the patch is not a JSON patch.
 func Apply(object, patch []byte) ([]byte, error) {
 	operations, err := decodePatch(patch)
 	if err != nil {
@@ -353,8 +391,8 @@ func decodePatch(patch []byte) (jsonpatch.Patch, error) {
 	return operations, nil
 }
 
-// isOther reports whether an object is not of a kind. A typed object may leave its kind out.
-func isOther(o runtime.Object, kind schema.GroupVersionKind) bool {
+// isOfOtherKind reports whether an object is not of a kind. A typed object may leave its kind out.
+func isOfOtherKind(o runtime.Object, kind schema.GroupVersionKind) bool {
 	own := o.GetObjectKind().GroupVersionKind()
 	_, custom := o.(*unstructured.Unstructured)
 	return own != kind && (custom || own.Version != "" && own.Kind != "")

@@ -40,7 +40,7 @@ type hook struct {
 	timeout            time.Duration
 	// isReinvoked says that the API server calls the webhook again after a later change of the object.
 	isReinvoked bool
-	// hasOther says that a later webhook calls the same half for requests for which this one is not called.
+	// hasOther is true if a later webhook for the same namespaces has the condition NotCalledAlready.
 	hasOther bool
 }
 
@@ -69,12 +69,12 @@ func hooks(s router.AdmissionService, phase string) ([]*hook, error) {
 		out = append(out, h)
 	}
 	for i, h := range out {
-		h.hasOther = slices.ContainsFunc(out[i+1:], (*hook).isOther)
+		h.hasOther = slices.ContainsFunc(out[i+1:], h.isFollowedBy)
 	}
 	return out, nil
 }
 
-// defaultTimeout is the API server's for a webhook without timeoutSeconds.
+// defaultTimeout is the API server's default of timeoutSeconds.
 const defaultTimeout = 10 * time.Second
 
 // newHook returns the hook of a webhook. A field that is not set has the default of the API server.
@@ -109,9 +109,10 @@ func newHook(s router.AdmissionService, phase, configuration string, w *admissio
 	return h, nil
 }
 
-// isOther reports whether the webhook is not called for requests for which an earlier one has called the same half.
-func (h *hook) isOther() bool {
-	return slices.ContainsFunc(h.MatchConditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.NotCalledAlready })
+// isFollowedBy reports whether a later webhook is called for requests for which this one is not.
+func (h *hook) isFollowedBy(later *hook) bool {
+	follows := slices.ContainsFunc(later.MatchConditions, func(c admissionregistrationv1.MatchCondition) bool { return c.Name == router.NotCalledAlready })
+	return follows && router.IsForOwnNamespace(h.MatchConditions) == router.IsForOwnNamespace(later.MatchConditions)
 }
 
 func byConfiguration(a, b *hook) int { return strings.Compare(a.Configuration, b.Configuration) }

@@ -57,8 +57,8 @@ func volumeItems() items[corev1.Volume] {
 	}
 }
 
-// alignPullPolicy ignores the default of the API server, which depends on the tag, and the policy that AlwaysPullImages
-// sets after this plugin. Without that, the plugin would conflict with itself when it is called again.
+// alignPullPolicy gives an item without a policy that of the pod, and ignores the policy that AlwaysPullImages sets after this
+// plugin. Without that, the plugin would conflict with itself when it is called again.
 func alignPullPolicy(found, item *corev1.ImageVolumeSource) {
 	if found != nil && item != nil && (item.PullPolicy == "" || found.PullPolicy == corev1.PullAlways) {
 		item.PullPolicy = found.PullPolicy
