@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/postern-dev/postern/internal/documents"
 )
 
 // role is what a binding refers to.
@@ -19,14 +21,14 @@ type role struct{ kind, namespace, name string }
 
 // choose leaves out what is not related to the kind of the migration. A warning names each object that gives permission for the
 // kind and is left out, and one warning counts the others.
-func (s *stream) choose(objects []object) []object {
+func (s *stream) choose(objects []documents.Object) []documents.Object {
 	if !s.RelatedOnly {
 		return objects
 	}
 	roles := s.roles(objects)
 	others := map[string]int{}
-	kept := slices.DeleteFunc(objects, func(o object) bool {
-		if o.err != nil {
+	kept := slices.DeleteFunc(objects, func(o documents.Object) bool {
+		if o.Err != nil {
 			return false
 		}
 		keep, reason := s.related(o, roles)
@@ -52,7 +54,7 @@ func (s *stream) choose(objects []object) []object {
 
 // related reports whether an object is related to the kind of the migration, or why an object with permission for the kind is
 // left out.
-func (s *stream) related(o object, roles map[role]permission) (keep bool, reason string) {
+func (s *stream) related(o documents.Object, roles map[role]permission) (keep bool, reason string) {
 	made := bootstrapped(o)
 	switch rbacKind(o.Unstructured) {
 	case "Role", "ClusterRole":
@@ -85,7 +87,7 @@ func (s *stream) related(o object, roles map[role]permission) (keep bool, reason
 // one of these.
 //
 // Upstream: k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy.
-func bootstrapped(o object) bool {
+func bootstrapped(o documents.Object) bool {
 	others := []string{"cluster-admin", "admin", "edit", "view", "extension-apiserver-authentication-reader"}
 	return o.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults" &&
 		(strings.HasPrefix(o.GetName(), "system:") || slices.Contains(others, o.GetName()))
@@ -104,17 +106,17 @@ const (
 
 // roles returns the permissions of all roles. The input may have a role twice. The rules of an aggregated role are those of
 // other roles, and only an API server fills them in.
-func (s *stream) roles(objects []object) map[role]permission {
+func (s *stream) roles(objects []documents.Object) map[role]permission {
 	out, selectors := map[role]permission{}, map[role][]labels.Selector{}
 	for i := range objects {
 		o := &objects[i]
-		if o.err != nil || !isRole(o.Unstructured) {
+		if o.Err != nil || !isRole(o.Unstructured) {
 			continue
 		}
 		rules, err := rulesOf(o.Unstructured)
 		of, errOf := aggregated(o.Unstructured)
 		_, _, errLabels := unstructured.NestedStringMap(o.Object, "metadata", "labels")
-		if o.err = cmp.Or(err, errOf, errLabels); o.err != nil {
+		if o.Err = cmp.Or(err, errOf, errLabels); o.Err != nil {
 			continue
 		}
 		key := roleOf(*o)
@@ -126,7 +128,7 @@ func (s *stream) roles(objects []object) map[role]permission {
 	for changed := true; changed; {
 		changed = false
 		for _, o := range objects {
-			if o.err != nil || rbacKind(o.Unstructured) != "ClusterRole" {
+			if o.Err != nil || rbacKind(o.Unstructured) != "ClusterRole" {
 				continue
 			}
 			p, its := out[roleOf(o)], labels.Set(o.GetLabels())
@@ -173,7 +175,7 @@ func isRole(u *unstructured.Unstructured) bool {
 }
 
 // roleOf returns the key of a role.
-func roleOf(o object) role {
+func roleOf(o documents.Object) role {
 	if o.GetKind() == "ClusterRole" {
 		return role{"ClusterRole", "", o.GetName()}
 	}
@@ -181,7 +183,7 @@ func roleOf(o object) role {
 }
 
 // boundRole returns the role of a binding.
-func boundRole(binding object) role {
+func boundRole(binding documents.Object) role {
 	kind, _, _ := unstructured.NestedString(binding.Object, "roleRef", "kind")
 	name, _, _ := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if kind == "ClusterRole" {

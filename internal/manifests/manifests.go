@@ -10,13 +10,17 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/postern-dev/postern/internal/documents"
 )
 
 // ErrUnchanged is returned for an input without any object to rewrite, such as the output of a kubectl that failed.
@@ -44,10 +48,10 @@ type Migration struct {
 // output looks like complete output. With ErrUnchanged, it still writes the warnings.
 func Rewrite(in io.Reader, out, warnings io.Writer, migration Migration) error {
 	s := stream{Migration: migration}
-	for _, o := range s.choose(read(in)) {
+	for _, o := range s.choose(slices.Collect(documents.Read(in))) {
 		text, err := s.rewritten(o)
 		if err != nil {
-			s.errs = append(s.errs, fmt.Errorf("%s: %s", o.where(), strings.ReplaceAll(err.Error(), "\n", ", ")))
+			s.errs = append(s.errs, fmt.Errorf("%s: %s", where(o), strings.ReplaceAll(err.Error(), "\n", ", ")))
 			continue
 		}
 		s.written = append(s.written, text)
@@ -79,9 +83,9 @@ type stream struct {
 }
 
 // rewritten returns the new text of an object.
-func (s *stream) rewritten(o object) ([]byte, error) {
-	if o.err != nil {
-		return nil, o.err
+func (s *stream) rewritten(o documents.Object) ([]byte, error) {
+	if o.Err != nil {
+		return nil, o.Err
 	}
 	old := o.DeepCopy()
 	if dropped := clean(o.Unstructured); len(dropped) > 0 {
@@ -112,8 +116,8 @@ func (s *stream) rewritten(o object) ([]byte, error) {
 	if warning != "" {
 		s.warn(o, warning)
 	}
-	if o.text != nil && reflect.DeepEqual(o.Object, old.Object) {
-		return o.text, nil
+	if o.Text != nil && reflect.DeepEqual(o.Object, old.Object) {
+		return o.Text, nil
 	}
 	return encode(o.Object)
 }
@@ -136,8 +140,24 @@ func encode(v any) ([]byte, error) {
 	return text, nil
 }
 
-func (s *stream) warn(o object, text string) {
-	s.warnings = append(s.warnings, fmt.Sprintf("warning: %s: %s\n", o.where(), text))
+func (s *stream) warn(o documents.Object, text string) {
+	s.warnings = append(s.warnings, fmt.Sprintf("warning: %s: %s\n", where(o), text))
+}
+
+// where returns the number of the document, and the kind, the namespace and the name of the object, as far as it has them.
+func where(o documents.Object) string {
+	document := fmt.Sprintf("document %d", o.Number)
+	if o.Unstructured == nil {
+		return document
+	}
+	about := strings.TrimSpace(o.GetKind() + " " + klog.KObj(o).String())
+	if quoted := strconv.Quote(about); quoted != `"`+about+`"` {
+		about = quoted // such as a name with a line end
+	}
+	if about == "" {
+		return document
+	}
+	return document + ": " + about
 }
 
 // Move changes the API group of an object and decodes it strictly into a value: an unknown field is an error.
