@@ -180,7 +180,7 @@ type document struct {
 // values without a separator. A comment is no document. The lines are those of the chunk, also that of the error.
 func split(chunk []byte) (documents []document, line int, err error) {
 	if !utf8.Valid(chunk) {
-		return nil, lineOf(chunk, func(r rune, size int) bool { return r == utf8.RuneError && size == 1 }), errors.New("it is not UTF-8")
+		return nil, lineOfFirst(chunk, func(r rune, size int) bool { return r == utf8.RuneError && size == 1 }), errors.New("it is not UTF-8")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(chunk))
 	line = 1
@@ -206,8 +206,8 @@ func split(chunk []byte) (documents []document, line int, err error) {
 	}
 }
 
-// lineOf returns the line of the first character that is wrong.
-func lineOf(text []byte, wrong func(r rune, size int) bool) int {
+// lineOfFirst returns the line of the first character that is wrong.
+func lineOfFirst(text []byte, wrong func(r rune, size int) bool) int {
 	at := 0
 	for at < len(text) {
 		r, size := utf8.DecodeRune(text[at:])
@@ -228,8 +228,9 @@ func splitYAML(chunk []byte) ([]document, int, error) {
 	if errors.Is(err, io.EOF) {
 		return nil, 0, nil
 	}
-	d := document{text: chunk, node: &node, line: firstLine(chunk)}
+	d := document{text: chunk, node: &node}
 	if err != nil {
+		d.line = firstLine(chunk)
 		return nil, d.lineOf(err), err
 	}
 	d.line = node.Content[0].Line
@@ -273,7 +274,7 @@ func (d document) lineOf(err error) int {
 	line, errNumber := strconv.Atoi(found[2])
 	switch {
 	case strings.HasPrefix(found[3], "control characters"):
-		return lineOf(d.text, func(r rune, _ int) bool {
+		return lineOfFirst(d.text, func(r rune, _ int) bool {
 			return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= 0x7F && r < 0xA0 && r != 0x85 || r == 0xFFFE || r == 0xFFFF
 		})
 	case errNumber != nil:
