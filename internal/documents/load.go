@@ -48,7 +48,7 @@ func load(paths []string, stdin io.Reader, mostDocument, mostInput int) ([]Objec
 		case path == "":
 			l.fail(errors.New("the name of a file is empty"))
 		case path != "-":
-			if !l.path(path) {
+			if !l.path(path, true) {
 				l.skip(Position{File: path}, "it has no manifests")
 			}
 		case !slices.Contains(paths[:i], "-"):
@@ -96,8 +96,9 @@ func (l *loader) failAt(p Position, err error) {
 	l.fail(fmt.Errorf("%s: %s", p, shorttext.Line(reason, mostReason)))
 }
 
-// path reads a file or a folder, and reports whether it had one to read or was read before.
-func (l *loader) path(path string) bool {
+// path reads a file or a folder, and reports whether it had one to read or was read before. Only a path that is named may be a pipe,
+// such as that of a shell's <(helm template web ./chart).
+func (l *loader) path(path string, named bool) bool {
 	info, err := os.Stat(path)
 	switch {
 	case l.left < 0:
@@ -106,8 +107,8 @@ func (l *loader) path(path string) bool {
 	case l.isSeen(info):
 	case info.IsDir():
 		return l.folder(path)
-	case !info.Mode().IsRegular():
-		l.failAt(Position{File: path}, errors.New("it is neither a file nor a folder: write - for the standard input"))
+	case !info.Mode().IsRegular() && !named:
+		l.failAt(Position{File: path}, errors.New("it is neither a file nor a folder"))
 	default:
 		l.file(path)
 	}
@@ -143,7 +144,7 @@ func (l *loader) folder(path string) bool {
 		switch {
 		case isFolder && strings.HasPrefix(entry.Name(), "."):
 		case isFolder, isManifest:
-			found = l.path(name) || found
+			found = l.path(name, false) || found
 		}
 	}
 	return found

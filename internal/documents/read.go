@@ -329,10 +329,6 @@ func (r *reader) read(d document, before int) []Object {
 func (r *reader) decode(d document, into *map[string]any) error {
 	text := d.text
 	if d.node != nil {
-		if value, ok := plainDocument(d); ok {
-			*into = value
-			return nil
-		}
 		weight := weigh(d.node, map[*yamlv3.Node]int{})
 		if weight > r.most {
 			return fmt.Errorf("it has more than %s with what its aliases stand for", size(r.most))
