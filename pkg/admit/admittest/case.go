@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/postern-dev/postern/internal/resources"
 	"github.com/postern-dev/postern/pkg/admit/access"
 	"github.com/postern-dev/postern/pkg/router"
 )
@@ -255,4 +256,15 @@ func (c *Case) Start() time.Time {
 		return c.Clock.Time
 	}
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+}
+
+// definitions returns the CustomResourceDefinitions in the cluster of the case.
+func (c *Case) definitions() (resources.Definitions, error) {
+	out := resources.Definitions{}
+	for i, raw := range c.Cluster {
+		if err := out.Add(raw); err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
+	}
+	return out, nil
 }

@@ -29,6 +29,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/postern-dev/postern/internal/authorization"
+	"github.com/postern-dev/postern/internal/resources"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/access"
 )
@@ -102,13 +103,16 @@ func (c *Case) Environment() (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := defined.decode(c.Cluster)
+	cluster, err := decode(c.Cluster, defined)
 	if err != nil {
 		return nil, err
 	}
-	if e.Mapper, err = defined.mapper(cluster); err != nil {
-		return nil, err
+	for i, o := range cluster {
+		if err := defined.Guess(o.untyped.GroupVersionKind(), o.untyped.GetNamespace() != ""); err != nil {
+			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
+		}
 	}
+	e.Mapper = defined.Mapper()
 	partScheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(partScheme); err != nil {
 		return nil, fmt.Errorf("adding the type of metadata: %w", err)
@@ -117,7 +121,7 @@ func (c *Case) Environment() (*Environment, error) {
 	e.Metadata.PrependReactor("patch", "*", e.patchMetadata)
 	var typed []runtime.Object
 	for i, o := range cluster {
-		for _, u := range defined.versions(o.untyped) {
+		for _, u := range defined.Versions(o.untyped) {
 			if err := e.add(u); err != nil {
 				return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 			}
@@ -202,18 +206,18 @@ type object struct {
 }
 
 // decode returns the objects of a cluster. A field that a type of k8s.io/api does not have is an error.
-func (d definitions) decode(cluster []json.RawMessage) ([]object, error) {
+func decode(cluster []json.RawMessage, defined resources.Definitions) ([]object, error) {
 	out := make([]object, len(cluster))
 	for i, raw := range cluster {
 		var err error
-		if out[i], err = d.decodeStrictly(raw); err != nil {
+		if out[i], err = decodeStrictly(raw, defined); err != nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
 	}
 	return out, nil
 }
 
-func (d definitions) decodeStrictly(raw []byte) (object, error) {
+func decodeStrictly(raw []byte, defined resources.Definitions) (object, error) {
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(raw); err != nil {
 		return object{}, fmt.Errorf("decoding an object: %w", err)
@@ -222,7 +226,7 @@ func (d definitions) decodeStrictly(raw []byte) (object, error) {
 	if gvk.Kind == "" || gvk.Version == "" || u.GetName() == "" || u.IsList() {
 		return object{}, errors.New("want one object with apiVersion, kind and metadata.name")
 	}
-	if err := d.check(gvk, u.GetNamespace()); err != nil {
+	if err := defined.Check(gvk, u.GetNamespace()); err != nil {
 		return object{}, fmt.Errorf("%s %s %w", gvk.Kind, u.GetName(), err)
 	}
 	obj, err := scheme.Scheme.New(gvk)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/postern-dev/postern/internal/resources"
 )
 
 // Request is one admission request. Kind, resource, name and namespace are set only if they
@@ -37,7 +39,7 @@ type Request struct {
 	Namespace *string `json:"namespace"`
 
 	// defined are the definitions of the case.
-	defined definitions
+	defined resources.Definitions
 }
 
 // User is the user who sends the request.
@@ -125,7 +127,7 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 	}
 	if r.Namespace != nil {
 		ar.Namespace = *r.Namespace
-	} else if err := r.defined.check(kind, ar.Namespace); err != nil {
+	} else if err := r.defined.Check(kind, ar.Namespace); err != nil {
 		return nil, fmt.Errorf("the object %w", err)
 	}
 	ar.Options.Raw = r.options()
@@ -134,12 +136,12 @@ func (r *Request) Admission() (*admissionv1.AdmissionRequest, error) {
 
 // resource returns the resource of the request.
 func (r *Request) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, string, error) {
-	plural, err := r.defined.resource(kind)
+	plural, err := r.defined.Resource(kind)
 	if err != nil && r.Resource == "" {
 		return schema.GroupVersionResource{}, "", err
 	}
 	resource, sub := kind.GroupVersion().WithResource(plural), ""
-	if known, ok := subresources()[kind.GroupKind()]; ok {
+	if known, ok := resources.Subresources()[kind.GroupKind()]; ok {
 		main, s, _ := strings.Cut(known, "/")
 		resource, sub = schema.GroupVersionResource{Version: "v1", Resource: main}, s
 	}

@@ -1,4 +1,4 @@
-package admittest
+package resources
 
 import (
 	"encoding/json"
@@ -21,7 +21,10 @@ var definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "Cust
 
 // definition is a CustomResourceDefinition, as far as it says how a kind is served.
 type definition struct {
-	head
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
 	Spec definitionSpec `json:"spec"`
 }
 
@@ -48,7 +51,9 @@ func (d *definition) kind() schema.GroupKind {
 	return schema.GroupKind{Group: d.Spec.Group, Kind: d.Spec.Names.Kind}
 }
 
-func (d *definition) namespaced() bool { return d.Spec.Scope == "Namespaced" }
+const namespaceScope, clusterScope = "Namespaced", "Cluster"
+
+func (d *definition) namespaced() bool { return d.Spec.Scope == namespaceScope }
 
 // served returns the versions in which objects are served.
 func (d *definition) served() []string {
@@ -72,7 +77,7 @@ func (d *definition) check() error {
 		return fmt.Errorf("metadata.name %q is not %s.%s, the plural and the group", d.Metadata.Name, s.Names.Plural, s.Group)
 	case scheme.Scheme.IsGroupRegistered(s.Group):
 		return fmt.Errorf("spec.group %q is a group of k8s.io/api", s.Group)
-	case s.Scope != "Cluster" && s.Scope != "Namespaced":
+	case s.Scope != clusterScope && s.Scope != namespaceScope:
 		return fmt.Errorf("spec.scope %q is neither Cluster nor Namespaced", s.Scope)
 	case slices.ContainsFunc(s.Versions, func(v definitionVersion) bool { return v.Name == "" }):
 		return errors.New("a version of spec.versions has no name")
@@ -82,39 +87,66 @@ func (d *definition) check() error {
 	return nil
 }
 
-// definitions are the CustomResourceDefinitions of a case by the kind that they define.
-type definitions map[schema.GroupKind]*definition
+// Definitions are the kinds besides those of k8s.io/api.
+type Definitions map[schema.GroupKind]*definition
 
-// definitions returns the CustomResourceDefinitions in the cluster of the case.
-func (c *Case) definitions() (definitions, error) {
-	out := definitions{}
-	for i, raw := range c.Cluster {
-		d := &definition{}
-		if err := json.Unmarshal(raw, &d.head); err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
-		}
-		if d.GroupVersionKind().GroupKind() != definitionKind {
-			continue
-		}
-		if err := json.Unmarshal(raw, d); err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
-		}
-		if err := d.check(); err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
-		}
-		if out[d.kind()] != nil {
-			return nil, fmt.Errorf("cluster[%d]: a second CustomResourceDefinition of %s", i, d.kind())
-		}
-		out[d.kind()] = d
+// Add adds the kind of a CustomResourceDefinition, which is JSON. It ignores all other objects.
+func (d Definitions) Add(raw []byte) error {
+	defined := &definition{}
+	if err := json.Unmarshal(raw, &defined.TypeMeta); err != nil {
+		return err
 	}
-	return out, nil
+	if defined.GroupVersionKind().GroupKind() != definitionKind {
+		return nil
+	}
+	if err := json.Unmarshal(raw, defined); err != nil {
+		return err
+	}
+	if err := defined.check(); err != nil {
+		return err
+	}
+	if d[defined.kind()] != nil {
+		return fmt.Errorf("a second CustomResourceDefinition of %s", defined.kind())
+	}
+	d[defined.kind()] = defined
+	return nil
 }
 
-// check returns an error for a kind or a namespace that an API server with these definitions does not accept.
-func (d definitions) check(kind schema.GroupVersionKind, namespace string) error {
+// Has reports whether a kind is defined, or one that each API server has.
+func (d Definitions) Has(kind schema.GroupVersionKind) bool {
+	return d[kind.GroupKind()] != nil || isServed(kind)
+}
+
+// Guess adds a version of a kind without a CustomResourceDefinition, with the plural that its definition would most likely have.
+// It returns an error if the plural is in doubt. It ignores kinds that are known.
+func (d Definitions) Guess(kind schema.GroupVersionKind, namespaced bool) error {
+	if isServed(kind) {
+		return nil
+	}
+	defined := d[kind.GroupKind()]
+	if defined != nil && slices.Contains(defined.served(), kind.Version) {
+		return nil
+	}
+	if defined == nil {
+		plural, err := d.Resource(kind)
+		if err != nil {
+			return err
+		}
+		defined = &definition{Spec: definitionSpec{Group: kind.Group, Names: definitionNames{Kind: kind.Kind, Plural: plural}, Scope: clusterScope}}
+		if namespaced {
+			defined.Spec.Scope = namespaceScope
+		}
+		d[kind.GroupKind()] = defined
+	}
+	defined.Spec.Versions = append(defined.Spec.Versions, definitionVersion{Name: kind.Version})
+	return nil
+}
+
+// Check returns an error for a kind or a namespace that an API server with these definitions does not accept.
+func (d Definitions) Check(kind schema.GroupVersionKind, namespace string) error {
 	defined := d[kind.GroupKind()]
 	switch {
-	case defined == nil && namespaced(kind.GroupKind()) && namespace == "":
+	case defined == nil && IsNamespaced(kind.GroupKind()) && namespace == "":
 		return errors.New("has no metadata.namespace")
 	case defined == nil:
 		return nil
@@ -131,23 +163,22 @@ func (d definitions) check(kind schema.GroupVersionKind, namespace string) error
 // doubtful matches the kinds whose plural client-go guesses wrong: gatewaies, meshs, boxs.
 var doubtful = regexp.MustCompile(`(?:[aeiou]y|sh|ch|x|z)$`)
 
-// resource returns the resource of a kind. It is guessed if the kind is not defined. With a wrong guess, a case would find
-// nothing, and pass if it wants nothing.
-func (d definitions) resource(kind schema.GroupVersionKind) (string, error) {
+// Resource returns the resource of a kind. It is guessed if the kind is not defined. With a wrong guess, a plugin would find
+// nothing.
+func (d Definitions) Resource(kind schema.GroupVersionKind) (string, error) {
 	if defined := d[kind.GroupKind()]; defined != nil {
 		return defined.Spec.Names.Plural, nil
 	}
 	guess, _ := meta.UnsafeGuessKindToResource(kind)
 	if doubtful.MatchString(kind.Kind) {
-		return "", fmt.Errorf("the plural of %s cannot be guessed: add its CustomResourceDefinition to the cluster", kind.Kind)
+		return "", fmt.Errorf("the plural of %s cannot be guessed: add its CustomResourceDefinition", kind.Kind)
 	}
 	return guess.Resource, nil
 }
 
-// mapper returns a mapper for the kinds of k8s.io/api, for the defined kinds, and for those of the other objects of the
-// cluster, which are namespaced if the first object is in a namespace. As that of the process, it prefers the versions that an
-// API server prefers.
-func (d definitions) mapper(cluster []object) (meta.RESTMapper, error) {
+// Mapper returns a mapper for the kinds of k8s.io/api and for the defined kinds. As that of an API server's clients, it prefers
+// the versions that the API server prefers.
+func (d Definitions) Mapper() meta.RESTMapper {
 	custom := map[schema.GroupVersionKind]metav1.APIResource{}
 	for kind, defined := range d {
 		for _, v := range defined.served() {
@@ -155,17 +186,6 @@ func (d definitions) mapper(cluster []object) (meta.RESTMapper, error) {
 				Name: defined.Spec.Names.Plural, SingularName: defined.Spec.Names.Singular, Kind: kind.Kind, Namespaced: defined.namespaced(),
 			}
 		}
-	}
-	for i, o := range cluster {
-		kind := o.untyped.GroupVersionKind()
-		if _, known := custom[kind]; known || o.typed != nil {
-			continue
-		}
-		plural, err := d.resource(kind)
-		if err != nil {
-			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
-		}
-		custom[kind] = metav1.APIResource{Name: plural, Kind: kind.Kind, Namespaced: o.untyped.GetNamespace() != ""}
 	}
 	// The mapper prefers a version that comes before another one.
 	var groups []*restmapper.APIGroupResources
@@ -177,12 +197,12 @@ func (d definitions) mapper(cluster []object) (meta.RESTMapper, error) {
 			VersionedResources: map[string][]metav1.APIResource{kind.Version: {custom[kind]}},
 		})
 	}
-	return meta.MultiRESTMapper{restmapper.NewDiscoveryRESTMapper(groups), restMapper()}, nil
+	return meta.MultiRESTMapper{restmapper.NewDiscoveryRESTMapper(groups), mapper()}
 }
 
-// versions returns the object in all versions in which an API server serves it. Versions of a kind differ only in their name,
+// Versions returns the object in all versions in which an API server serves it. Versions of a kind differ only in their name,
 // as with the conversion strategy None.
-func (d definitions) versions(u *unstructured.Unstructured) []*unstructured.Unstructured {
+func (d Definitions) Versions(u *unstructured.Unstructured) []*unstructured.Unstructured {
 	gvk := u.GroupVersionKind()
 	defined := d[gvk.GroupKind()]
 	if defined == nil {

@@ -1,6 +1,9 @@
-package admittest
+// Package resources knows the resources of kinds without an API server: those of k8s.io/api, and those that
+// CustomResourceDefinitions define.
+package resources
 
 import (
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -8,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// subresources returns the kinds that are used only with a subresource.
-func subresources() map[schema.GroupKind]string {
+// Subresources returns the kinds that are used only with a subresource.
+func Subresources() map[schema.GroupKind]string {
 	return map[schema.GroupKind]string{
 		{Kind: "Binding"}:                                      "pods/binding",
 		{Kind: "PodExecOptions"}:                               "pods/exec",
@@ -23,7 +26,7 @@ func subresources() map[schema.GroupKind]string {
 	}
 }
 
-// clusterScoped is shared by all cases, because they only read it.
+// clusterScoped is shared, because it is only read.
 var clusterScoped = sync.OnceValue(clusterScopedKinds)
 
 // clusterScopedKinds returns the cluster-scoped kinds of k8s.io/api, and those that Kubernetes serves besides.
@@ -55,20 +58,30 @@ func clusterScopedKinds() map[schema.GroupKind]bool {
 	return out
 }
 
-// namespaced reports whether a kind of k8s.io/api is namespaced. It returns false for all other kinds,
+// IsNamespaced reports whether a kind of k8s.io/api is namespaced. It returns false for all other kinds,
 // such as the options of a CONNECT.
-func namespaced(kind schema.GroupKind) bool {
-	if _, sub := subresources()[kind]; sub || clusterScoped()[kind] {
+func IsNamespaced(kind schema.GroupKind) bool {
+	if _, sub := Subresources()[kind]; sub || clusterScoped()[kind] {
 		return false
 	}
 	return scheme.Scheme.IsGroupRegistered(kind.Group) || kind.Group == ""
 }
 
-// restMapper is shared by all cases, because they only read it.
-var restMapper = sync.OnceValue(newRESTMapper)
+// mapper is shared, because it is only read.
+var mapper = sync.OnceValue(newMapper)
 
-// newRESTMapper returns a mapper for all kinds of k8s.io/api.
-func newRESTMapper() meta.RESTMapper {
+// served are the kinds besides those of k8s.io/api that each API server has. They are cluster-scoped.
+var served = []schema.GroupVersionKind{
+	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, {Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
+}
+
+// isServed reports whether each API server has a kind.
+func isServed(kind schema.GroupVersionKind) bool {
+	return scheme.Scheme.Recognizes(kind) || slices.Contains(served, kind)
+}
+
+// newMapper returns a mapper for the kinds that each API server has.
+func newMapper() meta.RESTMapper {
 	cluster := clusterScoped()
 	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())
 	for gvk := range scheme.Scheme.AllKnownTypes() {
@@ -77,6 +90,9 @@ func newRESTMapper() meta.RESTMapper {
 			scope = meta.RESTScopeRoot
 		}
 		m.Add(gvk, scope)
+	}
+	for _, gvk := range served {
+		m.Add(gvk, meta.RESTScopeRoot)
 	}
 	return m
 }
