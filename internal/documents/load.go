@@ -196,6 +196,7 @@ func (l *loader) read(name string, in io.Reader) {
 		case o.Err != nil:
 			l.failAt(o.Position, o.Err)
 		default:
+			o.Text = nil
 			l.objects = append(l.objects, o)
 		}
 	}

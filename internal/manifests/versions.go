@@ -118,16 +118,27 @@ var removals = []removal{
 // checkVersion returns an error for an object of a removed version. If a command of postern migrate converts the object,
 // it returns a warning instead, so that one command can read what the other one writes.
 func checkVersion(u *unstructured.Unstructured) (warning string, err error) {
-	i := slices.IndexFunc(removals, func(r removal) bool {
-		return r.version == u.GetAPIVersion() && slices.Contains(strings.Fields(r.kinds), u.GetKind())
-	})
-	if i < 0 {
+	removed, r := removalOf(u)
+	if removed == "" {
 		return "", nil
 	}
-	r := removals[i]
-	removed := fmt.Sprintf("Kubernetes %s removed %s of this kind", r.release, r.version)
 	if r.command != "" {
 		return removed + "; postern migrate " + r.command + " converts it", nil
 	}
 	return "", errors.New(removed + ": convert it, or take it out")
+}
+
+// Removed says which release of Kubernetes removed the version of an object, or returns "" if 1.28 still had it.
+func Removed(u *unstructured.Unstructured) string {
+	removed, _ := removalOf(u)
+	return removed
+}
+
+func removalOf(u *unstructured.Unstructured) (string, removal) {
+	for _, r := range removals {
+		if r.version == u.GetAPIVersion() && slices.Contains(strings.Fields(r.kinds), u.GetKind()) {
+			return fmt.Sprintf("Kubernetes %s removed %s of this kind", r.release, r.version), r
+		}
+	}
+	return "", removal{}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,26 +113,26 @@ func (d Definitions) Add(raw []byte) error {
 	return nil
 }
 
-// Has reports whether a kind is defined, or one that each API server has.
+// Has reports whether a kind is defined, or one that an API server with Postern has.
 func (d Definitions) Has(kind schema.GroupVersionKind) bool {
 	return d[kind.GroupKind()] != nil || isServed(kind)
 }
 
-// Guess adds a version of a kind without a CustomResourceDefinition, with the plural that its definition would most likely have.
-// It returns an error if the plural is in doubt. It ignores kinds that are known.
-func (d Definitions) Guess(kind schema.GroupVersionKind, namespaced bool) error {
-	if isServed(kind) {
-		return nil
+// Guess adds a version of a kind without a CustomResourceDefinition, with the plural that its definition would most likely have, and
+// returns the plural. It changes nothing for a kind that is known.
+func (d Definitions) Guess(kind schema.GroupVersionKind, namespaced bool) (plural string) {
+	guess, _ := meta.UnsafeGuessKindToResource(kind)
+	plural = guess.Resource
+	if lower := strings.ToLower(kind.Kind); doubtful.MatchString(lower) {
+		if plural = lower + "es"; strings.HasSuffix(lower, "y") {
+			plural = lower + "s"
+		}
 	}
 	defined := d[kind.GroupKind()]
-	if defined != nil && slices.Contains(defined.served(), kind.Version) {
-		return nil
+	if isServed(kind) || defined != nil && slices.Contains(defined.served(), kind.Version) {
+		return plural
 	}
 	if defined == nil {
-		plural, err := d.Resource(kind)
-		if err != nil {
-			return err
-		}
 		defined = &definition{Spec: definitionSpec{Group: kind.Group, Names: definitionNames{Kind: kind.Kind, Plural: plural}, Scope: clusterScope}}
 		if namespaced {
 			defined.Spec.Scope = namespaceScope
@@ -139,7 +140,7 @@ func (d Definitions) Guess(kind schema.GroupVersionKind, namespaced bool) error 
 		d[kind.GroupKind()] = defined
 	}
 	defined.Spec.Versions = append(defined.Spec.Versions, definitionVersion{Name: kind.Version})
-	return nil
+	return plural
 }
 
 // Check returns an error for a kind or a namespace that an API server with these definitions does not accept.

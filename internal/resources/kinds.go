@@ -3,12 +3,15 @@
 package resources
 
 import (
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	policyv1 "github.com/postern-dev/postern/pkg/apis/policy/v1"
+	quotav1alpha1 "github.com/postern-dev/postern/pkg/apis/quota/v1alpha1"
+	settingsv1alpha1 "github.com/postern-dev/postern/pkg/apis/settings/v1alpha1"
 )
 
 // Subresources returns the kinds that are used only with a subresource.
@@ -70,17 +73,24 @@ func IsNamespaced(kind schema.GroupKind) bool {
 // mapper is shared, because it is only read.
 var mapper = sync.OnceValue(newMapper)
 
-// served are the kinds besides those of k8s.io/api that each API server has. They are cluster-scoped.
-var served = []schema.GroupVersionKind{
-	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, {Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
+// served are the kinds besides those of k8s.io/api that an API server has, with those of Postern. The value says whether they are
+// namespaced.
+var served = map[schema.GroupVersionKind]bool{
+	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}: false,
+	{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}:             false,
+	policyv1.GroupVersion().WithKind("PodSecurityPolicy"):                            false,
+	settingsv1alpha1.GroupVersionResource().GroupVersion().WithKind("PodPreset"):     true,
+	quotav1alpha1.Allowances().GroupVersion().WithKind(quotav1alpha1.QuotaKind):      false,
+	quotav1alpha1.Allowances().GroupVersion().WithKind(quotav1alpha1.AllowanceKind):  false,
 }
 
-// isServed reports whether each API server has a kind.
+// isServed reports whether an API server has a kind without a CustomResourceDefinition, as far as a manifest tells.
 func isServed(kind schema.GroupVersionKind) bool {
-	return scheme.Scheme.Recognizes(kind) || slices.Contains(served, kind)
+	_, ok := served[kind]
+	return ok || scheme.Scheme.Recognizes(kind)
 }
 
-// newMapper returns a mapper for the kinds that each API server has.
+// newMapper returns a mapper for these kinds and those of k8s.io/api.
 func newMapper() meta.RESTMapper {
 	cluster := clusterScoped()
 	m := meta.NewDefaultRESTMapper(scheme.Scheme.PrioritizedVersionsAllGroups())
@@ -91,8 +101,12 @@ func newMapper() meta.RESTMapper {
 		}
 		m.Add(gvk, scope)
 	}
-	for _, gvk := range served {
-		m.Add(gvk, meta.RESTScopeRoot)
+	for gvk, namespaced := range served {
+		scope := meta.RESTScopeRoot
+		if namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		m.Add(gvk, scope)
 	}
 	return m
 }

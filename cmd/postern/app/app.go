@@ -16,8 +16,12 @@ import (
 	"github.com/postern-dev/postern/pkg/router"
 )
 
-// exitStart is the exit code of a process that could not start.
-const exitStart = 2
+const (
+	// exitNotAdmitted is the exit code of a review in which an object is not admitted.
+	exitNotAdmitted = 1
+	// exitStart is the exit code of a process that could not start.
+	exitStart = 2
+)
 
 // Version is the version of the program. The linker sets it; if it is empty, the version of the module is used.
 var Version = "" // The linker can set nothing else.
@@ -38,7 +42,11 @@ type Program struct {
 // Run runs a command line, without the name of the program, and returns the exit code of the process. It serves until
 // ctx ends.
 func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if err := p.run(ctx, args, stdout, stderr); err != nil {
+	err := p.run(ctx, args, stdout, stderr)
+	if errors.Is(err, errNotAdmitted) {
+		return exitNotAdmitted
+	}
+	if err != nil {
 		fmt.Fprintf(stderr, "postern: %s\n", oneLine(err))
 		return exitStart
 	}
@@ -70,8 +78,9 @@ func (p Program) newRoot() (*cobra.Command, error) {
 	plugins, pluginsErr := p.newPlugins()
 	checkConfig, checkErr := p.newCheckConfig()
 	rbac, rbacSections, rbacErr := p.newRBAC()
+	review, reviewErr := p.newReview()
 	gates, gatesErr := p.Families.Features()
-	if err := errors.Join(pluginsErr, checkErr, rbacErr, gatesErr); err != nil {
+	if err := errors.Join(pluginsErr, checkErr, rbacErr, reviewErr, gatesErr); err != nil {
 		return nil, err
 	}
 	// No template of cobra is set: text/template calls methods by name, so the linker would keep every method of every
@@ -89,7 +98,7 @@ func (p Program) newRoot() (*cobra.Command, error) {
 		SilenceUsage:  true,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newVersion())
+	root.AddCommand(serve, review, plugins, checkConfig, rbac, newUninstall(), newRotateCA(), newVersion())
 	root.AddCommand(command.OfPlugins(p.Families.Names(), posternVersion())...)
 	if err := completeServe(root, p.Families); err != nil {
 		return nil, err

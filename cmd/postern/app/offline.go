@@ -24,7 +24,12 @@ func (p Program) newOffline(fs *pflag.FlagSet) (offline, error) {
 // process returns a process whose clients have no API server. The constructors of plugins do not call one. The API server
 // runs no plugins, unless the command has --api-server-plugins, whose default is that of the process.
 func (o offline) process() (*process, error) {
-	cluster, err := newClients(&rest.Config{Host: "https://no-cluster.invalid"})
+	return o.processOf(&rest.Config{Host: "https://no-cluster.invalid"})
+}
+
+// processOf returns a process with the clients of an API server.
+func (o offline) processOf(config *rest.Config) (*process, error) {
+	cluster, err := newClients(config)
 	if err != nil {
 		return nil, err
 	}

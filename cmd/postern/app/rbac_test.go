@@ -32,7 +32,7 @@ func printed(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-func documents(t *testing.T, text []byte) [][]byte {
+func documentsOf(t *testing.T, text []byte) [][]byte {
 	t.Helper()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	var out [][]byte
@@ -55,7 +55,7 @@ func TestPrintedRoles(t *testing.T) {
 	r := rolesOf(t, args...)
 	rules := map[string][]rbacv1.PolicyRule{}
 	bound := map[string]string{}
-	for _, doc := range documents(t, []byte(printed(t, append(args, "--service-account=me")...))) {
+	for _, doc := range documentsOf(t, []byte(printed(t, append(args, "--service-account=me")...))) {
 		var role rbacv1.ClusterRole
 		var binding rbacv1.ClusterRoleBinding
 		if yaml.UnmarshalStrict(doc, &role) == nil {

@@ -108,9 +108,11 @@ func (c *Case) Environment() (*Environment, error) {
 		return nil, err
 	}
 	for i, o := range cluster {
-		if err := defined.Guess(o.untyped.GroupVersionKind(), o.untyped.GetNamespace() != ""); err != nil {
+		kind := o.untyped.GroupVersionKind()
+		if _, err := defined.Resource(kind); err != nil && o.typed == nil {
 			return nil, fmt.Errorf("cluster[%d]: %w", i, err)
 		}
+		defined.Guess(kind, o.untyped.GetNamespace() != "")
 	}
 	e.Mapper = defined.Mapper()
 	partScheme := metadatafake.NewTestScheme()
