@@ -121,13 +121,7 @@ func (d Definitions) Has(kind schema.GroupVersionKind) bool {
 // Guess adds a version of a kind without a CustomResourceDefinition, with the plural that its definition would most likely have, and
 // returns the plural. It changes nothing for a kind that is known.
 func (d Definitions) Guess(kind schema.GroupVersionKind, namespaced bool) (plural string) {
-	guess, _ := meta.UnsafeGuessKindToResource(kind)
-	plural = guess.Resource
-	if lower := strings.ToLower(kind.Kind); doubtful.MatchString(lower) {
-		if plural = lower + "es"; strings.HasSuffix(lower, "y") {
-			plural = lower + "s"
-		}
-	}
+	plural, _ = guess(kind)
 	defined := d[kind.GroupKind()]
 	if isServed(kind) || defined != nil && slices.Contains(defined.served(), kind.Version) {
 		return plural
@@ -164,17 +158,31 @@ func (d Definitions) Check(kind schema.GroupVersionKind, namespace string) error
 // doubtful matches the kinds whose plural client-go guesses wrong: gatewaies, meshs, boxs.
 var doubtful = regexp.MustCompile(`(?:[aeiou]y|sh|ch|x|z)$`)
 
+// guess returns the plural that the definition of a kind would most likely have, and whether it is not in doubt.
+func guess(kind schema.GroupVersionKind) (plural string, sure bool) {
+	lower := strings.ToLower(kind.Kind)
+	switch {
+	case !doubtful.MatchString(lower):
+		guessed, _ := meta.UnsafeGuessKindToResource(kind)
+		return guessed.Resource, true
+	case strings.HasSuffix(lower, "y"):
+		return lower + "s", false
+	default:
+		return lower + "es", false
+	}
+}
+
 // Resource returns the resource of a kind. It is guessed if the kind is not defined. With a wrong guess, a plugin would find
 // nothing.
 func (d Definitions) Resource(kind schema.GroupVersionKind) (string, error) {
 	if defined := d[kind.GroupKind()]; defined != nil {
 		return defined.Spec.Names.Plural, nil
 	}
-	guess, _ := meta.UnsafeGuessKindToResource(kind)
-	if doubtful.MatchString(kind.Kind) {
+	plural, sure := guess(kind)
+	if !sure {
 		return "", fmt.Errorf("the plural of %s cannot be guessed: add its CustomResourceDefinition", kind.Kind)
 	}
-	return guess.Resource, nil
+	return plural, nil
 }
 
 // Mapper returns a mapper for the kinds of k8s.io/api and for the defined kinds. As that of an API server's clients, it prefers

@@ -83,10 +83,9 @@ func add(c *snapshot.Cluster, o documents.Object) error {
 
 // define adds the CustomResourceDefinitions. The first one of a name counts: those of the manifests come before those of the state.
 func define(defined resources.Definitions, all []documents.Object) (errs []error) {
-	seen := map[string]bool{}
+	seen, parts := map[string]bool{}, resources.Subresources()
 	for _, o := range all {
-		sub, isPart := resources.Subresources()[o.GroupVersionKind().GroupKind()]
-		if isPart {
+		if sub, ok := parts[o.GroupVersionKind().GroupKind()]; ok {
 			errs = append(errs, wrong(o, fmt.Errorf("it is sent to %s of an object, and not reviewed", sub)))
 		}
 		if o.GetKind() != "CustomResourceDefinition" || seen[o.GetAPIVersion()+o.GetName()] || manifests.Removed(o.Unstructured) != "" {

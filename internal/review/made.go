@@ -14,7 +14,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,17 +34,16 @@ type child struct {
 	controller string
 	// path is the field of the other object that it is made from.
 	path string
-	// owns is true for what is between a workload and its pods.
-	owns bool
 }
 
 // children decides what controllers make from an object, and what they make from that. They make nothing from an object that is denied.
 // An object between a workload and its pods has a result only if it is not admitted.
 func (r *Reviewer) children(ctx context.Context, of *decision) ([]Result, error) {
-	if of.Verdict == Denied {
+	makes, ok := makers[schema.FromAPIVersionAndKind(of.APIVersion, of.Kind)]
+	if !ok || of.Verdict == Denied {
 		return nil, nil
 	}
-	made, err := childrenOf(of)
+	made, err := makes(of)
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +81,7 @@ func (r *Reviewer) child(ctx context.Context, of *decision, c *child) ([]Result,
 	if of.Of != "" {
 		d.Path, d.Of = joined(of.Path, c.path), of.Of
 	}
-	if !c.owns {
-		return []Result{d.Result}, nil
-	}
-	if d.Verdict == Denied {
+	if _, owns := makers[c.kind]; !owns || d.Verdict == Denied {
 		return []Result{d.Result}, nil
 	}
 	// Plugins look up the owners of a pod.
@@ -131,54 +126,66 @@ const (
 // hash stands for the hash of a template in the name of a ReplicaSet.
 const hash = "xxxxxxxxxx"
 
-// childrenOf returns what a controller makes from an object.
-func childrenOf(of *decision) ([]*child, error) {
-	gvk := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind)
-	switch gvk {
-	case appsv1.SchemeGroupVersion.WithKind("Deployment"), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
-		appsv1.SchemeGroupVersion.WithKind("DaemonSet"), batchv1.SchemeGroupVersion.WithKind("Job"), batchv1.SchemeGroupVersion.WithKind("CronJob"),
-		corev1.SchemeGroupVersion.WithKind("ReplicationController"), corev1.SchemeGroupVersion.WithKind("PodTemplate"):
-	default:
-		return nil, nil
-	}
-	obj, err := objects.Decode(of.object, metav1.GroupVersionKind(gvk))
-	if err != nil {
-		return nil, err
-	}
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, err
-	}
-	m.SetUID(of.uid)
-	pod := func(template *corev1.PodTemplateSpec, controller, path string, complete func(*corev1.Pod)) []*child {
-		p := podOf(m, gvk, template)
-		complete(p)
-		return []*child{{object: p, kind: corev1.SchemeGroupVersion.WithKind("Pod"), controller: controller, path: path}}
-	}
-	asIs := func(*corev1.Pod) {}
-	switch o := obj.(type) {
-	case *appsv1.Deployment:
-		return []*child{replicaSetOf(o)}, nil
-	case *appsv1.ReplicaSet:
-		return pod(&o.Spec.Template, replicaSetController, "spec.template", asIs), nil
-	case *corev1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nil, nil
+// makers return what is made from an object of a kind.
+var makers = map[schema.GroupVersionKind]func(of *decision) ([]*child, error){
+	appsv1.SchemeGroupVersion.WithKind("Deployment"): making(func(d *appsv1.Deployment) []*child { return []*child{replicaSetOf(d)} }),
+	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): making(func(rs *appsv1.ReplicaSet) []*child {
+		return podsOf(rs, &rs.Spec.Template, replicaSetController, "spec.template", asIs)
+	}),
+	appsv1.SchemeGroupVersion.WithKind("StatefulSet"): making(func(s *appsv1.StatefulSet) []*child {
+		pods := podsOf(s, &s.Spec.Template, statefulSetController, "spec.template", func(p *corev1.Pod) { completeStateful(p, s) })
+		return append(claimsOf(s), pods...)
+	}),
+	appsv1.SchemeGroupVersion.WithKind("DaemonSet"): making(func(d *appsv1.DaemonSet) []*child {
+		return podsOf(d, &d.Spec.Template, daemonSetController, "spec.template", completeDaemon)
+	}),
+	batchv1.SchemeGroupVersion.WithKind("Job"): making(func(j *batchv1.Job) []*child {
+		return podsOf(j, &j.Spec.Template, jobController, "spec.template", func(p *corev1.Pod) { completeJob(p, j) })
+	}),
+	batchv1.SchemeGroupVersion.WithKind("CronJob"): making(func(c *batchv1.CronJob) []*child { return []*child{jobOf(c)} }),
+	corev1.SchemeGroupVersion.WithKind("ReplicationController"): making(func(rc *corev1.ReplicationController) []*child {
+		if rc.Spec.Template == nil {
+			return nil
 		}
-		return pod(o.Spec.Template, replicationController, "spec.template", asIs), nil
-	case *appsv1.StatefulSet:
-		made := pod(&o.Spec.Template, statefulSetController, "spec.template", func(p *corev1.Pod) { completeStateful(p, o) })
-		return append(claimsOf(o), made...), nil
-	case *appsv1.DaemonSet:
-		return pod(&o.Spec.Template, daemonSetController, "spec.template", completeDaemon), nil
-	case *batchv1.Job:
-		return pod(&o.Spec.Template, jobController, "spec.template", func(p *corev1.Pod) { completeJob(p, o) }), nil
-	case *batchv1.CronJob:
-		return []*child{jobOf(o)}, nil
-	case *corev1.PodTemplate:
-		return pod(&o.Template, "", "template", func(p *corev1.Pod) { p.OwnerReferences = nil }), nil
+		return podsOf(rc, rc.Spec.Template, replicationController, "spec.template", asIs)
+	}),
+	corev1.SchemeGroupVersion.WithKind("PodTemplate"): making(func(t *corev1.PodTemplate) []*child {
+		return podsOf(t, &t.Template, "", "template", func(p *corev1.Pod) { p.OwnerReferences = nil })
+	}),
+}
+
+// workload is an object of k8s.io/api from which others are made.
+type workload interface {
+	metav1.Object
+	runtime.Object
+}
+
+// making returns a maker for objects of one type.
+func making[T workload](f func(T) []*child) func(*decision) ([]*child, error) {
+	return func(of *decision) ([]*child, error) {
+		kind := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind)
+		obj, err := objects.Decode(of.object, metav1.GroupVersionKind(kind))
+		if err != nil {
+			return nil, err
+		}
+		o, ok := obj.(T)
+		if !ok {
+			return nil, fmt.Errorf("a %T is no %s", obj, kind.Kind)
+		}
+		o.SetUID(of.uid)
+		o.GetObjectKind().SetGroupVersionKind(kind)
+		return f(o), nil
 	}
-	return nil, nil
+}
+
+// asIs completes nothing.
+func asIs(*corev1.Pod) {}
+
+// podsOf returns the pod that a controller makes from a template of its workload.
+func podsOf(owner workload, template *corev1.PodTemplateSpec, controller, path string, complete func(*corev1.Pod)) []*child {
+	p := podOf(owner, owner.GetObjectKind().GroupVersionKind(), template)
+	complete(p)
+	return []*child{{object: p, kind: corev1.SchemeGroupVersion.WithKind("Pod"), controller: controller, path: path}}
 }
 
 // podOf returns the pod that a controller makes from a template.
@@ -217,7 +224,7 @@ func replicaSetOf(d *appsv1.Deployment) *child {
 	}
 	rs.Spec.Template.Labels = withKey(rs.Spec.Template.Labels, appsv1.DefaultDeploymentUniqueLabelKey, hash)
 	rs.SetGroupVersionKind(kind)
-	return &child{object: rs, kind: kind, controller: deploymentController, owns: true}
+	return &child{object: rs, kind: kind, controller: deploymentController}
 }
 
 // minutes stands for the minutes since 1970 in the name of a Job.
@@ -237,7 +244,7 @@ func jobOf(c *batchv1.CronJob) *child {
 		Spec: *template.Spec.DeepCopy(),
 	}
 	job.SetGroupVersionKind(kind)
-	return &child{object: job, kind: kind, controller: cronJobController, path: "spec.jobTemplate", owns: true}
+	return &child{object: job, kind: kind, controller: cronJobController, path: "spec.jobTemplate"}
 }
 
 // firstPod returns the name of the first pod of a StatefulSet.

@@ -10,12 +10,12 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +29,7 @@ import (
 	"github.com/postern-dev/postern/internal/documents"
 	"github.com/postern-dev/postern/internal/manifests"
 	"github.com/postern-dev/postern/internal/snapshot"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/dispatch"
 )
 
@@ -94,8 +95,6 @@ type Reviewer struct {
 	Namespace string
 	// MakesNamespaces is true if a plugin makes missing namespaces.
 	MakesNamespaces bool
-	// ChecksQuotas is true if a plugin compares objects with ResourceQuotas.
-	ChecksQuotas bool
 
 	// made are the objects that the review added to the cluster.
 	made map[key]bool
@@ -127,26 +126,25 @@ const generated = "xxxxx"
 // workloads are decided after all objects, because controllers try again until they succeed. The results are in the order of the
 // objects, and those of pods follow their workload. The objects are gone afterwards.
 func (r *Reviewer) Review(ctx context.Context, objects []documents.Object) ([]Result, error) {
-	placed := make([]documents.Object, len(objects))
 	for i, o := range objects {
-		placed[i] = r.place(o)
-		if err := r.Cluster.Expect(placed[i].Unstructured); err != nil && !meta.IsNoMatchError(err) {
+		objects[i] = r.place(o)
+		if err := r.Cluster.Expect(objects[i].Unstructured); err != nil && !meta.IsNoMatchError(err) {
 			return nil, wrong(o, err)
 		}
 	}
-	for _, o := range placed {
+	for _, o := range objects {
 		if err := r.Cluster.AssumeNamespace(o.GetNamespace()); err != nil {
 			return nil, wrong(o, err)
 		}
 	}
 	r.made = map[key]bool{}
-	decided := make([]*decision, len(placed))
-	for i, o := range placed {
+	decided := make([]*decision, len(objects))
+	for i, o := range objects {
 		var err error
 		if decided[i], err = r.object(ctx, o); err != nil {
 			return nil, wrong(o, err)
 		}
-		objects[i].Unstructured, placed[i].Unstructured = nil, nil // There may be many.
+		objects[i].Unstructured = nil // There may be many.
 	}
 	results := make([][]Result, len(decided))
 	group, ctx := errgroup.WithContext(ctx)
@@ -204,7 +202,7 @@ func (r *Reviewer) admit(ctx context.Context, o documents.Object) (*decision, er
 	if _, _, err := r.Cluster.Resource(o.GroupVersionKind()); err != nil {
 		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%v", err)
 	}
-	if o.GetName() == "" && o.GetGenerateName() == "" && !strings.HasSuffix(o.GetKind(), "Review") {
+	if o.GetName() == "" && o.GetGenerateName() == "" && !isReview(o.GroupVersionKind()) {
 		return refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "metadata.name: Required value: name or generateName is required")
 	}
 	if r.Cluster.LacksNamespace(o.GetNamespace()) {
@@ -223,12 +221,17 @@ func (r *Reviewer) admit(ctx context.Context, o documents.Object) (*decision, er
 		return nil, err
 	}
 	d, err := r.decide(ctx, request)
-	if err != nil || d.Verdict == Denied || strings.HasSuffix(o.GetKind(), "Review") {
+	if err != nil || d.Verdict == Denied || isReview(o.GroupVersionKind()) {
 		return d, err
 	}
 	r.made[keyOf(o.Unstructured)] = true
 	d.uid, err = r.Cluster.Add(o.GroupVersionKind(), d.object)
 	return d, err
+}
+
+// isReview reports whether objects of a kind are answered and not stored, so that they need no name.
+func isReview(kind schema.GroupVersionKind) bool {
+	return kind.Group == authenticationv1.GroupName || kind.Group == authorizationv1.GroupName
 }
 
 // request returns the request that creates an object, or that updates it if the cluster has it.
@@ -325,7 +328,7 @@ func denials(d *dispatch.Decision) []Denial {
 		if c.Response == nil || c.Response.Allowed {
 			continue
 		}
-		one := Denial{Plugin: cmp.Or(c.Response.AuditAnnotations[deniedBy], c.Webhook.Name), Code: http.StatusForbidden}
+		one := Denial{Plugin: cmp.Or(c.Response.AuditAnnotations[admit.DeniedBy], c.Webhook.Name), Code: http.StatusForbidden}
 		if s := c.Response.Result; s != nil {
 			one.Code, one.Reason, one.Message = cmp.Or(s.Code, one.Code), string(s.Reason), s.Message
 		}
@@ -336,9 +339,6 @@ func denials(d *dispatch.Decision) []Denial {
 	}
 	return out
 }
-
-// deniedBy is the audit annotation with the plugin that denied a request.
-const deniedBy = "plugin"
 
 // verdict returns the verdict. A denial is sure only if its plugin knew everything, and all that changed the object before: a plugin
 // such as PodSecurityPolicy may change what another one denies.

@@ -183,6 +183,7 @@ func TestVerdicts(t *testing.T) {
 		"a version that no definition serves":       {[]*admit.Plugin{looking}, strings.ReplaceAll(gateway, "example.com/v1", "example.com/v2"), crd, `denied; : 404 no matches for kind "Gateway" in version "example.com/v2"`},
 		"a definition of a newer version":           {[]*admit.Plugin{looking}, strings.ReplaceAll(crd, "name: v1}", "name: v2}") + strings.ReplaceAll(gateway, "example.com/v1", "example.com/v2"), crd, "admitted | admitted"},
 		"a review without a name":                   {[]*admit.Plugin{looking}, "{apiVersion: authorization.k8s.io/v1, kind: SubjectAccessReview, spec: {user: a}}", "", "admitted"},
+		"a custom kind whose name ends in Review":   {[]*admit.Plugin{looking}, "{apiVersion: example.com/v1, kind: CodeReview, metadata: {namespace: shop}}", "", "denied; : 422 metadata.name: Required value: name or generateName is required"},
 		"a namespace after its pod":                 {[]*admit.Plugin{looking}, pod("a", "''") + shop, "", `denied; : 404 namespaces "shop" not found | admitted`},
 		"a class in a namespace":                    {[]*admit.Plugin{looking}, strings.ReplaceAll(class, "name: high", "name: high, namespace: x") + pod("a", "high"), "", "admitted | admitted"},
 		"a denial after a change that is not known": {[]*admit.Plugin{guessing, denying("No")}, pod("a", "''"), "", `unknown; No: 403 pods "a" is forbidden: no; Guessing? whether alice may use podsecuritypolicies "p"`},
@@ -298,6 +299,22 @@ func TestWhatControllersMake(t *testing.T) {
 		"ConfigMap default settings   9",
 	}, titles); diff != "" {
 		t.Errorf("The results differ (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsOfJobs has what the author of a Job sets in place of the controller.
+func TestPodsOfJobs(t *testing.T) {
+	var got string
+	recorder := validating("Recorder", func(_ context.Context, _ admit.Deps, r *admit.Request) error {
+		if pod, ok := r.Object.(*corev1.Pod); ok {
+			got = fmt.Sprint(pod.Labels, pod.Spec.Containers[0].Env)
+		}
+		return nil
+	})
+	run(t, []*admit.Plugin{recorder}, "{apiVersion: batch/v1, kind: Job, metadata: {name: own}, spec: {manualSelector: true, completionMode: Indexed, completions: 1, selector: {matchLabels: {a: b}}, "+
+		"template: {metadata: {labels: {a: b, job-name: mine}}, spec: {restartPolicy: Never, containers: [{name: c, image: i, env: [{name: JOB_COMPLETION_INDEX, value: x}]}]}}}}", "")
+	if want := "map[a:b batch.kubernetes.io/job-completion-index:0 job-name:mine] [{JOB_COMPLETION_INDEX x nil}]"; got != want {
+		t.Errorf("Got %s, want %s", got, want)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -174,8 +173,3 @@ func (*caches) Shutdown() {}
 
 // namedOnly are the resources of which plugins look up single objects, and never read all.
 var namedOnly = []string{"namespaces", "serviceaccounts", "runtimeclasses.node.k8s.io"}
-
-// isNamedOnly reports whether plugins only look up single objects of a resource.
-func isNamedOnly(resource schema.GroupResource) bool {
-	return slices.Contains(namedOnly, resource.String())
-}

@@ -230,7 +230,7 @@ func (c *Cluster) get(resource schema.GroupVersionResource, namespace, name stri
 func (c *Cluster) list(resource schema.GroupVersionResource, namespace string) []json.RawMessage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.complete[resource] && !isNamedOnly(resource.GroupResource()) {
+	if !c.complete[resource] && !slices.Contains(namedOnly, resource.GroupResource().String()) {
 		c.assumed[resource.GroupResource()] = true
 	}
 	of := c.objects[resource]

@@ -35,7 +35,7 @@ import (
 type reportKey struct{}
 
 // WithReport returns a context in which report is called with what the cluster does not know when a plugin needs it, such as
-// `PriorityClass "high"`.
+// "PriorityClass high".
 func WithReport(ctx context.Context, report func(missing string)) context.Context {
 	return context.WithValue(ctx, reportKey{}, report)
 }
@@ -192,10 +192,7 @@ func (c *Cluster) lookUp(ctx context.Context, resource schema.GroupVersionResour
 	case known:
 		return nil, apierrors.NewNotFound(resource.GroupResource(), name)
 	}
-	kind, err := c.mapper.KindFor(resource)
-	if err != nil {
-		kind = resource.GroupVersion().WithKind(resource.Resource)
-	}
+	kind := c.kindOf(resource)
 	if resource == accounts && name == "default" {
 		// A controller adds it to each namespace.
 		c.mu.Lock()
@@ -219,10 +216,6 @@ func (c *Cluster) selected(resource schema.GroupVersionResource, namespace strin
 	named, err := fields.ParseSelector(query.Get("fieldSelector"))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	kind, err := c.mapper.KindFor(resource)
-	if err != nil {
-		kind = resource.GroupVersion().WithKind(resource.Resource)
 	}
 	var selected []json.RawMessage
 	for _, raw := range c.list(resource, namespace) {
@@ -252,10 +245,20 @@ func (c *Cluster) selected(resource schema.GroupVersionResource, namespace strin
 		}
 		items = append(items, part)
 	}
+	kind := c.kindOf(resource)
 	if partial {
 		kind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 	}
 	return map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind + "List", "metadata": list, "items": items}, nil
+}
+
+// kindOf returns the kind of a resource, or something in its place if nobody defines the resource.
+func (c *Cluster) kindOf(resource schema.GroupVersionResource) schema.GroupVersionKind {
+	kind, err := c.mapper.KindFor(resource)
+	if err != nil {
+		return resource.GroupVersion().WithKind(resource.Resource)
+	}
+	return kind
 }
 
 func matches(selector fields.Selector, u *unstructured.Unstructured) bool {

@@ -242,6 +242,15 @@ func TestWhatControllersAdd(t *testing.T) {
 	if _, err := core.ServiceAccounts("shop").Get(watched(t, &missing), "default", metav1.GetOptions{}); err != nil || len(missing) > 0 {
 		t.Errorf("Its service account: got %v, missing %q", err, missing)
 	}
+	if got := c.AssumedAccounts(); !slices.Equal(got, []string{"shop"}) {
+		t.Errorf("Assumed the accounts of %q", got)
+	}
+	if err := c.Complete(corev1.SchemeGroupVersion.WithKind("ServiceAccount")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.ServiceAccounts("shop").Get(t.Context(), "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("Its service account, if all are known: got %v", err)
+	}
 	if q, err := core.ResourceQuotas("shop").Get(t.Context(), "q", metav1.GetOptions{}); err != nil || q.Status.Hard.Pods().Value() != 3 || !q.Status.Used.Pods().IsZero() {
 		t.Errorf("The quota: got %+v, %v", q, err)
 	}

@@ -264,7 +264,7 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 	}
 	switch {
 	case IsDenial(err):
-		r.annotate(deniedBy, s.plugin.Name)
+		r.annotate(DeniedBy, s.plugin.Name)
 		s.logDenial(ctx, r, err)
 	case err != nil:
 		// The router logs it, and the API server may show it to the user.
@@ -273,9 +273,10 @@ func (c *chain) step(ctx context.Context, phase Phase, s step, r *Request, m *me
 	return end, err
 }
 
+// DeniedBy is the audit annotation with the plugin that denied a request.
+const DeniedBy = "plugin"
+
 const (
-	// deniedBy is the audit annotation with the plugin that denied a request.
-	deniedBy = "plugin"
 	// denialLines is how many lines about denials of a plugin are logged at once.
 	denialLines = 10
 	// maxLoggedUser and maxLoggedReason are the longest texts in such a line, in bytes. Users choose parts of both.

@@ -37,7 +37,7 @@ func (r *Request) Warn(format string, args ...any) {
 // the key with the name of the webhook and a slash, so the key must not have a slash. The key "plugin" is
 // ignored: it names the plugin that denied the request.
 func (r *Request) Audit(key, value string) {
-	if key != deniedBy {
+	if key != DeniedBy {
 		r.annotate(key, value)
 	}
 }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
+	"github.com/postern-dev/postern/cmd/postern/app/command"
 	"github.com/postern-dev/postern/internal/documents"
 	"github.com/postern-dev/postern/internal/review"
 	"github.com/postern-dev/postern/internal/shorttext"
@@ -116,11 +116,15 @@ func (c *reviewCommand) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r, warnings, err := c.reviewer(cmd, cluster)
+	enabled, warnings, err := c.selection.Enabled(c.Families)
 	if err != nil {
 		return err
 	}
-	for _, w := range slices.Concat(warnings, guesses) {
+	r, more, err := c.reviewer(cmd, cluster, enabled)
+	if err != nil {
+		return err
+	}
+	for _, w := range slices.Concat(warnings, more, guesses) {
 		fmt.Fprintf(notes, "warning: %s\n", shorttext.Line(w, maxNote))
 	}
 	// A denial is in the result, and needs no line in a log.
@@ -128,7 +132,7 @@ func (c *reviewCommand) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tellAssumed(notes, cluster, r)
+	tellAssumed(notes, cluster, slices.Contains(enabled, "ResourceQuota"))
 	if err := c.write(cmd.OutOrStdout(), results); err != nil {
 		return err
 	}
@@ -141,35 +145,24 @@ func (c *reviewCommand) run(cmd *cobra.Command) error {
 // load reads the objects of files and folders, and names what is left out. It ends with the context of the command, even while it
 // waits for its input.
 func load(cmd *cobra.Command, paths []string) ([]documents.Object, error) {
-	type result struct {
-		objects []documents.Object
-		skipped []documents.Skipped
-		err     error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		var r result
-		r.objects, r.skipped, r.err = documents.Load(paths, cmd.InOrStdin())
-		ended <- r
-	}()
-	select {
-	case r := <-ended:
-		for _, s := range r.skipped {
+	var objects []documents.Object
+	err := command.UntilDone(cmd.Context(), func() error {
+		read, skipped, err := documents.Load(paths, cmd.InOrStdin())
+		for _, s := range skipped {
 			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s: %s\n", s.Position, s.Reason)
 		}
-		return r.objects, r.err
-	case <-cmd.Context().Done():
-		return nil, context.Cause(cmd.Context())
+		objects = read
+		return err
+	})
+	if err != nil {
+		return nil, err // The func may still run.
 	}
+	return objects, nil
 }
 
-// reviewer returns a reviewer with the services of the process that the flags describe.
-func (c *reviewCommand) reviewer(cmd *cobra.Command, cluster *snapshot.Cluster) (r *review.Reviewer, warnings []string, err error) {
-	enabled, warnings, err := c.selection.Enabled(c.Families)
-	if err != nil {
-		return nil, nil, err
-	}
-	configs, more, err := c.Families.LoadConfigs(c.configFile, enabled)
+// reviewer returns a reviewer with the services of the process that the flags describe, and warnings about them.
+func (c *reviewCommand) reviewer(cmd *cobra.Command, cluster *snapshot.Cluster, enabled []string) (r *review.Reviewer, warnings []string, err error) {
+	configs, warnings, err := c.Families.LoadConfigs(c.configFile, enabled)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -203,9 +196,9 @@ func (c *reviewCommand) reviewer(cmd *cobra.Command, cluster *snapshot.Cluster) 
 	d, err := dispatch.New(registered, review.Options(cluster))
 	r = &review.Reviewer{
 		Cluster: cluster, Dispatcher: d, Watch: watch, User: c.reviewedAs(), Namespace: c.namespace,
-		MakesNamespaces: slices.Contains(enabled, "NamespaceAutoProvision"), ChecksQuotas: slices.Contains(enabled, "ResourceQuota"),
+		MakesNamespaces: slices.Contains(enabled, "NamespaceAutoProvision"),
 	}
-	return r, slices.Concat(warnings, more, c.unusedFlags(enabled)), err
+	return r, append(warnings, c.unusedFlags(enabled)...), err
 }
 
 // reviewedAs returns the user who creates the objects, with the groups that the API server adds to an impersonated user.
@@ -225,19 +218,16 @@ func (c *reviewCommand) reviewedAs() authenticationv1.UserInfo {
 }
 
 // tellAssumed says what the result assumes about the cluster.
-func tellAssumed(out io.Writer, cluster *snapshot.Cluster, r *review.Reviewer) {
-	tell := func(what, format string, args ...any) {
-		if what != "" {
-			fmt.Fprintf(out, "assumed: "+format+"\n", args...)
+func tellAssumed(out io.Writer, cluster *snapshot.Cluster, checksQuotas bool) {
+	tell := func(what string, names []string) {
+		if len(names) > 0 {
+			fmt.Fprintf(out, "assumed: %s%s\n", what, shorttext.Line(strings.Join(names, ", "), maxNote))
 		}
 	}
-	spaces := shorttext.Line(strings.Join(cluster.AssumedNamespaces(), ", "), maxNote)
-	tell(spaces, "namespaces without labels and annotations: %s", spaces)
-	accounts := shorttext.Line(strings.Join(cluster.AssumedAccounts(), ", "), maxNote)
-	tell(accounts, "a service account default without fields in: %s", accounts)
-	kinds := strings.Join(cluster.Assumed(), ", ")
-	tell(kinds, "no other %s", kinds)
-	if r.ChecksQuotas && cluster.HasAny(corev1.SchemeGroupVersion.WithKind("ResourceQuota")) {
+	tell("namespaces without labels and annotations: ", cluster.AssumedNamespaces())
+	tell("a service account default without fields in: ", cluster.AssumedAccounts())
+	tell("no other ", cluster.Assumed())
+	if checksQuotas && cluster.HasAny(corev1.SchemeGroupVersion.WithKind("ResourceQuota")) {
 		fmt.Fprintln(out, "assumed: ResourceQuotas have room for all objects together; each object is compared alone")
 	}
 }

@@ -17,12 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/postern-dev/postern/internal/conditions"
+	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/dispatch"
 	"github.com/postern-dev/postern/pkg/router"
 )
-
-// deniedBy is the audit annotation with the plugin that denied a request.
-const deniedBy = "plugin"
 
 // Outcome is the outcome of a request after both phases.
 type Outcome struct {
@@ -193,10 +191,10 @@ func (p *play) take(phase string, ar *admissionv1.AdmissionRequest, resp *admiss
 	out := p.out
 	out.Warnings = append(out.Warnings, resp.Warnings...)
 	maps.Copy(out.Audit, resp.AuditAnnotations)
-	if by, ok := out.Audit[deniedBy]; ok && (resp.Allowed || by != p.plugin) {
-		return fmt.Errorf("the audit annotation %q is for the plugin that denies, and has %q", deniedBy, by)
+	if by, ok := out.Audit[admit.DeniedBy]; ok && (resp.Allowed || by != p.plugin) {
+		return fmt.Errorf("the audit annotation %q is for the plugin that denies, and has %q", admit.DeniedBy, by)
 	}
-	delete(out.Audit, deniedBy)
+	delete(out.Audit, admit.DeniedBy)
 	if !resp.Allowed {
 		out.Allowed = false
 		if resp.Result == nil {

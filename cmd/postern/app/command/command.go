@@ -2,6 +2,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,4 +36,16 @@ func None(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%w, did you mean %s?", err, strings.Join(similar, " or "))
 	}
 	return err
+}
+
+// UntilDone runs a func that may wait for its input, and returns its error, or the cause of ctx as soon as ctx ends.
+func UntilDone(ctx context.Context, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

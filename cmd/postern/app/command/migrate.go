@@ -2,7 +2,6 @@ package command
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -81,16 +80,9 @@ func newMigration(cmd *cobra.Command, usage string, run migration.Run) *cobra.Co
 	}
 	relatedOnly := cmd.Flags().Bool("related-only", false, usage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ended := make(chan error, 1)
-		go func() {
-			ended <- withInput(cmd, args, func(in io.Reader) error { return run(in, cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly) })
-		}()
-		select {
-		case err := <-ended:
-			return err
-		case <-cmd.Context().Done():
-			return context.Cause(cmd.Context())
-		}
+		return UntilDone(cmd.Context(), func() error {
+			return withInput(cmd, args, func(in io.Reader) error { return run(in, cmd.OutOrStdout(), cmd.ErrOrStderr(), *relatedOnly) })
+		})
 	}
 	return cmd
 }
