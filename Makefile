@@ -271,6 +271,7 @@ else
 	go run ./test/conformance -from $(CONFORMANCE)/cases -to bin/cases
 	bin/replay -corpus bin/cases -bin "$(CURDIR)/bin/postern" -v -j 4 -min 1 -min-hard $(if $(PLUGINS),0.8,0.997) -remap $(REMAP) \
 		-plugins "$(or $(PLUGINS),$(BUILT_PLUGINS))" -cmd '$(REPLAYED)'
+	$(if $(PLUGINS),,go test -tags conformance -count=1 -run '^TestRecordings$$' ./test/review -recordings "$(CURDIR)/bin/cases")
 endif
 
 .PHONY: upstream-e2e

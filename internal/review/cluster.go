@@ -28,9 +28,9 @@ func NewCluster(objects, state []documents.Object) (c *snapshot.Cluster, notes [
 			namespaced[o.GroupVersionKind().GroupKind()] = true
 		}
 	}
-	for _, o := range all {
+	for i, o := range all {
 		kind := o.GroupVersionKind()
-		if defined.Has(kind) || manifests.Removed(o.Unstructured) != "" || guessed[kind] {
+		if defined.Has(kind) || guessed[kind] || removed(o, i >= len(objects)) != "" {
 			continue
 		}
 		guessed[kind] = true
@@ -57,10 +57,19 @@ func NewCluster(objects, state []documents.Object) (c *snapshot.Cluster, notes [
 	return c, notes, errors.Join(errs...)
 }
 
+// removed says which release of Kubernetes removed the version of an object, or returns "". A cluster may serve a kind of a group that
+// k8s.io/api does not have all the same, with a CustomResourceDefinition.
+func removed(o documents.Object, served bool) string {
+	if served && !scheme.Scheme.IsGroupRegistered(o.GroupVersionKind().Group) {
+		return ""
+	}
+	return manifests.Removed(o.Unstructured)
+}
+
 // add adds an object of the state.
 func add(c *snapshot.Cluster, o documents.Object) error {
-	if removed := manifests.Removed(o.Unstructured); removed != "" {
-		return errors.New(removed)
+	if gone := removed(o, true); gone != "" {
+		return errors.New(gone)
 	}
 	_, namespaced, err := c.Resource(o.GroupVersionKind())
 	switch {

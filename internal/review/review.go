@@ -27,7 +27,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/postern-dev/postern/internal/documents"
-	"github.com/postern-dev/postern/internal/manifests"
 	"github.com/postern-dev/postern/internal/snapshot"
 	"github.com/postern-dev/postern/pkg/admit"
 	"github.com/postern-dev/postern/pkg/admit/dispatch"
@@ -196,10 +195,11 @@ func (r *Reviewer) admit(ctx context.Context, o documents.Object) (*decision, er
 		d.refuse(code, reason, fmt.Sprintf(format, args...))
 		return d, nil
 	}
-	if removed := manifests.Removed(o.Unstructured); removed != "" {
-		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s", removed)
+	_, _, err := r.Cluster.Resource(o.GroupVersionKind())
+	if gone := removed(o, err == nil); gone != "" {
+		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s", gone)
 	}
-	if _, _, err := r.Cluster.Resource(o.GroupVersionKind()); err != nil {
+	if err != nil {
 		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%v", err)
 	}
 	if o.GetName() == "" && o.GetGenerateName() == "" && !isReview(o.GroupVersionKind()) {

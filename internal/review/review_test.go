@@ -156,7 +156,10 @@ func short(r review.Result) string {
 
 func TestVerdicts(t *testing.T) {
 	failing := validating("Failing", func(context.Context, admit.Deps, *admit.Request) error { return errors.New("out of order") })
-	const removed = "{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: x}}\n---\n"
+	const (
+		removed = "{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: x}}\n---\n"
+		preset  = "{apiVersion: settings.k8s.io/v1alpha1, kind: PodPreset, metadata: {name: a, namespace: shop}}\n---\n"
+	)
 	for name, tc := range map[string]struct {
 		plugins        []*admit.Plugin
 		objects, state string
@@ -173,6 +176,8 @@ func TestVerdicts(t *testing.T) {
 		"a denial beside what may exist":            {[]*admit.Plugin{looking, denying("No")}, pod("a", "high"), "", `denied; No: 403 pods "a" is forbidden: no; Looking? PriorityClass high`},
 		"a plugin that cannot decide":               {[]*admit.Plugin{failing, denying("No")}, pod("a", "''"), "", "unknown; Failing? out of order"},
 		"a version that Kubernetes removed":         {[]*admit.Plugin{looking}, removed, "", "denied; : 404 Kubernetes 1.25 removed policy/v1beta1 of this kind"},
+		"a legacy preset":                           {[]*admit.Plugin{looking}, preset, "", "denied; : 404 Kubernetes 1.20 removed settings.k8s.io/v1alpha1 of this kind"},
+		"a legacy preset where the state has one":   {[]*admit.Plugin{looking}, preset, strings.ReplaceAll(preset, "name: a", "name: b"), "admitted"},
 		"an object that does not decode":            {[]*admit.Plugin{looking}, "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: 5}}", "", "denied; : 400 the object: decoding a v1 Pod: json: cannot unmarshal number into Go struct field PodSpec.spec.containers of type []v1.Container"},
 		"a denied object again":                     {[]*admit.Plugin{denying("No")}, pod("a", "''") + pod("a", "''"), "", `denied; No: 403 pods "a" is forbidden: no | denied; No: 403 pods "a" is forbidden: no`},
 		"an object twice":                           {[]*admit.Plugin{looking}, pod("a", "''") + pod("a", "''"), "", "admitted | denied; : 409 an object before it has the same kind and name"},
