@@ -57,10 +57,10 @@ func NewCluster(objects, state []documents.Object) (c *snapshot.Cluster, notes [
 	return c, notes, errors.Join(errs...)
 }
 
-// removed says which release of Kubernetes removed the version of an object, or returns "". A cluster may serve a kind of a group that
-// k8s.io/api does not have all the same, with a CustomResourceDefinition.
+// removed says which release of Kubernetes removed the version of an object, or returns "". All kinds of settings.k8s.io are gone, so a
+// cluster may serve them with CustomResourceDefinitions: served says that the state or a definition has the kind.
 func removed(o documents.Object, served bool) string {
-	if served && !scheme.Scheme.IsGroupRegistered(o.GroupVersionKind().Group) {
+	if served && o.GroupVersionKind().Group == "settings.k8s.io" {
 		return ""
 	}
 	return manifests.Removed(o.Unstructured)

@@ -440,6 +440,7 @@ func TestMistakes(t *testing.T) {
 		"a kind that Kubernetes never had":  {"{apiVersion: apps/v7, kind: Deployment, metadata: {name: a}}", "", "f.yaml:1: Deployment a: there is no such kind in apps/v7", ""},
 		"a kind of a subresource":           {"{apiVersion: policy/v1, kind: Eviction, metadata: {name: a}}", "", "f.yaml:1: Eviction a: it is sent to pods/eviction of an object, and not reviewed", ""},
 		"a wrong definition":                {strings.ReplaceAll(crd, "scope: Namespaced", "scope: Space"), "", `f.yaml:1: CustomResourceDefinition gateways.example.com: spec.scope "Space" is neither Cluster nor Namespaced`, ""},
+		"a removed definition in the state": {"", strings.ReplaceAll(crd, "extensions.k8s.io/v1", "extensions.k8s.io/v1beta1"), "f.yaml:1: CustomResourceDefinition gateways.example.com: Kubernetes 1.22 removed apiextensions.k8s.io/v1beta1 of this kind", ""},
 		"a removed version in the state":    {"", "{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: a}}", "f.yaml:1: PodSecurityPolicy a: Kubernetes 1.25 removed policy/v1beta1 of this kind", ""},
 		"no name in the state":              {"", "{apiVersion: v1, kind: Namespace}", "f.yaml:1: Namespace : it has no metadata.name", ""},
 		"no namespace in the state":         {"", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", "f.yaml:1: Pod a: it has no metadata.namespace", ""},

@@ -54,6 +54,7 @@ func (c *caches) add(resource schema.GroupVersionResource, raw json.RawMessage) 
 // Start fills the informers that plugins requested. An object that is added later is in them as soon as Add returns. typed is the
 // factory of the typed informers, whose client is one for Config; they end with ctx.
 func (c *Cluster) Start(ctx context.Context, typed informers.SharedInformerFactory) error {
+	c.begin()
 	stores := map[schema.GroupVersionResource]store{}
 	typed.StartWithContext(ctx)
 	for kind, synced := range typed.WaitForCacheSync(ctx.Done()) {

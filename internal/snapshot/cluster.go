@@ -44,6 +44,8 @@ type Cluster struct {
 	complete map[schema.GroupVersionResource]bool
 	// later are objects that do not exist yet.
 	later map[schema.GroupVersionResource]map[types.NamespacedName]bool
+	// namespaces are those with objects at the start, as far as namespaces and service accounts tell.
+	namespaces map[string]bool
 	// assumed are the resources of which all objects were read, although the cluster may lack some.
 	assumed map[schema.GroupResource]bool
 	// defaultNamespaces are those that every cluster has and no file. assumedNamespaces are those of them and of others that no file
@@ -318,6 +320,26 @@ func (c *Cluster) AssumedAccounts() []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return slices.Sorted(maps.Keys(c.assumedAccounts))
+}
+
+// had reports whether the cluster had a namespace at the start.
+func (c *Cluster) had(namespace string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.namespaces[namespace]
+}
+
+// begin notes which namespaces there are.
+func (c *Cluster) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.namespaces = map[string]bool{}
+	for n := range c.objects[namespaces] {
+		c.namespaces[n.Name] = !c.defaultNamespaces[n.Name]
+	}
+	for account := range c.objects[accounts] {
+		c.namespaces[account.Namespace] = true
+	}
 }
 
 // HasAny reports whether the cluster has an object of a kind.

@@ -186,15 +186,16 @@ func (c *Cluster) answer(req *http.Request) (any, error) {
 // lookUp returns an object. One that may exist is made up, and reported.
 func (c *Cluster) lookUp(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (json.RawMessage, error) {
 	raw, known := c.get(resource, namespace, name)
+	// A controller adds it to each namespace. A namespace that the state does not have is a new one.
+	made := resource == accounts && name == "default" && !(known && c.had(namespace))
 	switch {
 	case raw != nil:
 		return raw, nil
-	case known:
+	case known && !made:
 		return nil, apierrors.NewNotFound(resource.GroupResource(), name)
 	}
 	kind := c.kindOf(resource)
-	if resource == accounts && name == "default" {
-		// A controller adds it to each namespace.
+	if made {
 		c.mu.Lock()
 		c.assumedAccounts[namespace] = true
 		c.mu.Unlock()

@@ -248,8 +248,17 @@ func TestWhatControllersAdd(t *testing.T) {
 	if err := c.Complete(corev1.SchemeGroupVersion.WithKind("ServiceAccount")); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.Start(t.Context(), informers.NewSharedInformerFactory(client(t, c), 0)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := core.ServiceAccounts("shop").Get(t.Context(), "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("Its service account, if all are known: got %v", err)
+	}
+	if err := c.MakeNamespace("new"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.ServiceAccounts("new").Get(watched(t, &missing), "default", metav1.GetOptions{}); err != nil || len(missing) > 0 {
+		t.Errorf("The service account of a new namespace: got %v, missing %q", err, missing)
 	}
 	if q, err := core.ResourceQuotas("shop").Get(t.Context(), "q", metav1.GetOptions{}); err != nil || q.Status.Hard.Pods().Value() != 3 || !q.Status.Used.Pods().IsZero() {
 		t.Errorf("The quota: got %+v, %v", q, err)

@@ -41,7 +41,7 @@ func TestCases(t *testing.T) {
 			}
 		}
 	}
-	if len(trials) < 600 {
+	if len(trials) < 650 {
 		t.Fatalf("There are only %d cases", len(trials))
 	}
 	run(t, "testdata/cases.yaml", trials)

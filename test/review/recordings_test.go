@@ -67,7 +67,7 @@ func TestRecordings(t *testing.T) {
 			}
 		}
 	}
-	if len(trials) < 2000 {
+	if len(trials) < 2070 {
 		t.Fatalf("There are only %d recorded decisions in %q", len(trials), *folder)
 	}
 	run(t, "testdata/recordings.yaml", trials)

@@ -2,7 +2,8 @@
 // plugins and for recorded decisions of kube-apiserver.
 //
 // Both get the cluster of a case: postern review as a file, and the plugin behind a webhook as the objects of an API server.
-// postern review reviews creations, so other requests are left out, and so are cases in which calls of the API server fail.
+// Only the first request of a case is compared. postern review reviews creations, so other requests are left out, and so are cases in
+// which calls of the API server fail. The object after the changes is not compared.
 package review
 
 import (
@@ -206,12 +207,20 @@ func (x *trial) review(ctx context.Context, dir string) (said, notes string, err
 	}
 	var stdout, stderr bytes.Buffer
 	program := app.Program{Families: admissions.Families()}
-	if program.Run(klog.NewContext(ctx, logr.Discard()), args, &stdout, &stderr) == 2 {
+	code := program.Run(klog.NewContext(ctx, logr.Discard()), args, &stdout, &stderr)
+	if code == 2 {
 		return "error: " + strings.TrimSpace(stderr.String()), "", nil
 	}
 	var results []review.Result
 	if err := json.Unmarshal(stdout.Bytes(), &results); err != nil {
 		return "", "", err
+	}
+	want := 0
+	if slices.ContainsFunc(results, func(r review.Result) bool { return r.Verdict != review.Admitted }) {
+		want = 1
+	}
+	if code != want {
+		return "", "", fmt.Errorf("the exit code is %d, want %d: %s", code, want, stdout.String())
 	}
 	return text(results[0]), stderr.String(), nil
 }
