@@ -187,7 +187,7 @@ func (c *Cluster) answer(req *http.Request) (any, error) {
 func (c *Cluster) lookUp(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (json.RawMessage, error) {
 	raw, known := c.get(resource, namespace, name)
 	// A controller adds it to each namespace. A namespace that the state does not have is a new one.
-	made := resource == accounts && name == "default" && !(known && c.had(namespace))
+	made := resource == accounts && name == "default" && (!known || !c.had(namespace))
 	switch {
 	case raw != nil:
 		return raw, nil

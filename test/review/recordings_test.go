@@ -4,6 +4,7 @@ package review
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -42,10 +43,8 @@ type recording struct {
 // serve.
 func TestRecordings(t *testing.T) {
 	plugins := map[string]*admit.Plugin{}
-	for _, f := range admissions.Families() {
-		for _, p := range f.Plugins {
-			plugins[p.Name] = p
-		}
+	for p := range admissions.Families().Plugins() {
+		plugins[p.Name] = p
 	}
 	files, err := filepath.Glob(filepath.Join(*folder, "*.jsonl"))
 	if err != nil {
@@ -96,7 +95,7 @@ func (r *recording) toCase() (*admittest.Case, error) {
 		return nil, err
 	}
 	if object.GetName() == "" && object.GetGenerateName() == "" {
-		object.SetName(named(r.Request.Name))
+		object.SetName(cmp.Or(r.Request.Name, "unnamed"))
 	}
 	if object.GetNamespace() == "" {
 		object.SetNamespace(r.Request.Namespace)
@@ -106,7 +105,7 @@ func (r *recording) toCase() (*admittest.Case, error) {
 	}
 	for _, s := range r.State {
 		u := unstructured.Unstructured{Object: s}
-		u.SetName(named(u.GetName()))
+		u.SetName(cmp.Or(u.GetName(), "unnamed"))
 		if (resources.Definitions{}).Check(u.GroupVersionKind(), u.GetNamespace()) != nil {
 			u.SetNamespace(object.GetNamespace())
 		}
@@ -144,11 +143,4 @@ func (r *recording) toCase() (*admittest.Case, error) {
 		return nil, err
 	}
 	return admittest.Parse(append([]byte("# A recorded decision.\n"), text...))
-}
-
-func named(name string) string {
-	if name == "" {
-		return "unnamed"
-	}
-	return name
 }
